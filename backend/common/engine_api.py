@@ -117,6 +117,9 @@ class Engine:
     # Optional. Those of single backends, instead of `data_types`.
     data_types_by_backend: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
+    # Optional. Returns the data types that a model file computes in beyond float32, where files of a format differ.
+    file_types: Callable[[Path], tuple[str, ...]] | None = None
+
     def unusable_type(self, backend: str, proof: Proof) -> str | None:
         """Return the first data type that the engine needs on a proved device and that is unusable there; or None."""
         needed = self.data_types_by_backend.get(backend, self.data_types)

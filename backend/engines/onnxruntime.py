@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from backend.common.formats.onnx.data_types import data_types
 from backend.common.formats.onnx.graph import read_graph
 from backend.devices import backends, backends_of, onnx_place
 from backend.engines import Engine, LoadRequest, ModelFormat, Session
@@ -41,6 +42,7 @@ ENGINE = Engine(
         *(ModelFormat(name="demucs", files=graphs, task="stems") for graphs in stem_session.DEMUCS),
     ),
     makes_files=True,
+    file_types=lambda path: data_types(path) if path.suffix.lower() == SUFFIX else (),
 )
 
 

@@ -8,6 +8,7 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -19,7 +20,7 @@ from backend.common.compile_cache import cache_for
 from backend.common.config.settings import Settings
 from backend.common.data_dir import scratch_prefix
 from backend.common.device_api import DetectedDevice
-from backend.common.errors import DeviceNotReady, ModelBroken, OutOfMemory
+from backend.common.errors import DeviceNotReady, ModelBroken, ModelIncompatible, OutOfMemory
 from backend.common.memory_plan import Corrections, Plan, PlanOrder
 from backend.common.system.resources import memory_free_bytes, usable_threads
 from backend.common.types import Device, ModelFile
@@ -312,6 +313,7 @@ class WorkerPool:
                 f"Runtime {key.runtime} is not installed.", f"`{command(f'runtimes install {key.runtime}')}`"
             )
         path = str(model_path)
+        await _check_types(key.engine, device, model_path)
         size = await self._find_size(key, path, device, None, gpu_layers)
         needed = max(size.needed_bytes or 0, self._measured.get((key, size.slots), 0)) or None
         before = await self._on_card(hardware_id, device)
@@ -518,6 +520,21 @@ def in_daemon_thread(function: Callable[[Argument], Result], argument: Argument)
 
     threading.Thread(target=work, daemon=True).start()
     return future
+
+
+async def _check_types(engine: str, device: Device, model_path: Path) -> None:
+    """Raise ModelIncompatible if a model computes in a data type that the proof found unusable on the device."""
+    unusable = device.proof.unusable if device.proof else {}
+    file_types = engines()[engine].file_types
+    if not unusable or file_types is None:
+        return
+    needed = await _read_model(str(model_path), partial(file_types, model_path))
+    if dtype := next((dtype for dtype in needed if dtype in unusable), None):
+        raise ModelIncompatible(
+            f"{model_path.name} computes in {dtype}: {unusable[dtype]}.",
+            "Use another device, or a form of the model in another data type. If you update the device's driver or the "
+            "runtime, refresh the device: the type may work then.",
+        )
 
 
 async def _read_model(path: str, read: Callable[[], Result]) -> Result:
