@@ -1,7 +1,8 @@
 """`python -m tests.slow.random_gguf SHAPE TARGET SOURCE`: a GGUF file with random weights in the shape of a model.
 
 SOURCE is a GGUF file whose vocabulary and chat template are kept; the vocabulary is filled up with unused tokens to the
-shape's size. Weights are written as 4-bit blocks (Q4_K), the output layer as Q6_K, like the files that people download.
+shape's size. Weights are written as 4-bit blocks (Q4_K), the output layer as Q6_K, like the files that people download;
+where the width is no multiple of their 256 values, as Q4_0 and Q8_0.
 Requires the packages `gguf` and `numpy`.
 """
 
@@ -44,6 +45,7 @@ class Shape:
 
 
 SHAPES = {
+    "smollm2-135m": Shape(30, 576, 1536, 9, 3, 49152, 64),
     "llama-1b": Shape(16, 2048, 8192, 32, 8, 128256, 64),
     "llama-3b": Shape(28, 3072, 8192, 24, 8, 128256),
     "llama-8b": Shape(32, 4096, 14336, 32, 8, 128256),
@@ -60,7 +62,8 @@ def main(name: str, target: Path, source: Path) -> None:
     writer = gguf.GGUFWriter(target, "llama")
     _write_header(writer, shape, {key: fields[key].contents() for key in fields if key.startswith("tokenizer.")})
     blocks = _Blocks(gguf, numpy)
-    four, six = gguf.GGMLQuantizationType.Q4_K, gguf.GGMLQuantizationType.Q6_K
+    kinds = gguf.GGMLQuantizationType
+    four, six = (kinds.Q4_0, kinds.Q8_0) if shape.width % 256 else (kinds.Q4_K, kinds.Q6_K)
     tensors: list[tuple[str, tuple[int, ...], Any]] = [
         ("token_embd.weight", (shape.vocabulary, shape.width), four),
         ("output.weight", (shape.vocabulary, shape.width), six),
@@ -113,7 +116,12 @@ class _Blocks:
         self._np, self._sizes = numpy, gguf.GGML_QUANT_SIZES
         self._random = numpy.random.default_rng(_SEED)
         kinds = gguf.GGMLQuantizationType
-        self._tables = {kinds.Q4_K: self._four_bits(1 << 16), kinds.Q6_K: self._six_bits(1 << 16)}
+        self._tables = {
+            kinds.Q4_0: self._scaled(18, _SPREAD / 4.6),
+            kinds.Q8_0: self._scaled(34, _SPREAD / 74),
+            kinds.Q4_K: self._four_bits(1 << 16),
+            kinds.Q6_K: self._six_bits(1 << 16),
+        }
 
     def random(self, size: tuple[int, ...], kind: Any) -> Any:
         """Return the bytes (rows, bytes of a row) of a matrix."""
@@ -124,6 +132,12 @@ class _Blocks:
         first = int(self._random.integers(len(table)))
         picked = table[(first + self._np.arange(blocks)) % len(table)]
         return picked.reshape(rows, -1)
+
+    def _scaled(self, size: int, scale: float) -> Any:
+        """Return blocks of Q4_0 or Q8_0: a scale in float16, then the values."""
+        blocks = self._random.integers(0, 256, (1 << 16, size), self._np.uint8)
+        blocks[:, :2] = self._np.array([scale], self._np.float16).view(self._np.uint8)
+        return blocks
 
     def _four_bits(self, count: int) -> Any:
         """Return blocks of Q4_K: scale and offset in float16, then 6-bit scales, then 4-bit values."""
