@@ -413,7 +413,7 @@ def test_a_further_card_that_is_gone_is_lost(address: str) -> None:
 def test_buffers_of_other_cards_are_named_by_address(listed: list[LibraryDevice], places: list[str]) -> None:
     identity = {"pci": "0000:02:00.0"}
     detected = DetectedDevice("A card", "gpu", "pci:0000:02:00.0", None, None, identity=identity)
-    assert loaded_model._places(request("cuda:0", detected_device=detected), listed) == places
+    assert loaded_model.places(request("cuda:0", detected_device=detected), listed) == places
 
 
 def test_layers_and_their_shares_reach_the_library(library: Library) -> None:

@@ -151,7 +151,7 @@ class LoadRequest:
     verdict_dir: str = ""  # optional, a folder for the results of such checks
     driver: str | None = None  # of the device
     llama: LlamaParameters = field(default_factory=LlamaParameters)
-    order: PlanOrder = field(default_factory=PlanOrder)  # of engines that plan their load themselves
+    order: PlanOrder | None = None  # optional, for engines that plan their memory. Default: sizes as they are here
 
 
 class FunctionCall(TypedDict):

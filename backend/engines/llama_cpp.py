@@ -21,6 +21,7 @@ from backend.devices import backends_of, check_processor, ggml_place, llama_runt
 from backend.engines import Emit, Engine, LoadRequest, RunRequest, RunResult, Session
 from backend.engines._formats import GGUF
 from backend.engines._llama.embeddings import Embedder
+from backend.engines._llama.fit import load_fitted
 from backend.engines._llama.library import Library, open_library
 from backend.engines._llama.loaded_model import LoadedModel, choose_devices, load_model, placement
 from backend.engines._llama.vocabulary import LlamaVocabulary
@@ -94,7 +95,8 @@ def load(request: LoadRequest) -> Session:
     sys.setswitchinterval(_SWITCH_S)
     with chat.kept_if_loaded():
         devices = choose_devices(library, request, access.handle) if access else []
-        loaded = load_model(library, request, devices, header.makes_embeddings)
+        fitted = load_fitted(library, request, devices, header.makes_embeddings)
+        loaded, request = fitted.loaded, fitted.request
         vocabulary = loaded.vocabulary(file)
         placed = placement(loaded, request.device)
         if not is_card:
@@ -103,8 +105,9 @@ def load(request: LoadRequest) -> Session:
             placed = _compare(loaded, vocabulary, request).add_to(placed)
     if header.makes_embeddings:
         chat.close()
-        return EmbeddingSession(Embedder(loaded, vocabulary), request.threads, placed, _versions(library))
-    return TextSession(
+        embedder = Embedder(loaded, vocabulary)
+        return fitted.note_in(EmbeddingSession(embedder, request.threads, placed, _versions(library)))
+    session = TextSession(
         BatchDecoder(loaded.rows(), request.slots),
         vocabulary,
         chat,
@@ -114,6 +117,7 @@ def load(request: LoadRequest) -> Session:
         _versions(library),
         constraints=Constraints(lambda: _grammar_tokenizer(vocabulary), vocabulary.ends),
     )
+    return fitted.note_in(session)
 
 
 class EmbeddingSession(Session):

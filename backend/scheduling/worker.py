@@ -230,6 +230,8 @@ class Worker:
         )
         self._note_memory(frame["resident_bytes"])
         self._reader = asyncio.create_task(self._read_all())
+        if self.loaded.fit and self.loaded.fit.retried:
+            self._log(logging.WARNING, "loaded with fewer layers", job=job_id, cause=self.loaded.fit.retried)
         self._log(logging.INFO, "worker ready", job=job_id, load_s=round(clock() - started_at, 3))
         return self.loaded
 

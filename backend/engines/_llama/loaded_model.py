@@ -97,7 +97,7 @@ def load_model(
         if not context:
             llama.llama_model_free(model)
             raise load_error(path, "".join(lines), request.context_tokens, library.title)
-    names = {device.name: where for device, where in zip(devices, _places(request, devices), strict=True)}
+    names = {device.name: where for device, where in zip(devices, places(request, devices), strict=True)}
     return LoadedModel(library, model, context, chunk, request.slots, "".join(lines), names)
 
 
@@ -117,7 +117,7 @@ def choose_devices(library: Library, request: LoadRequest, own: int) -> list[Lib
     return found or [mine]
 
 
-def _places(request: LoadRequest, devices: Sequence[LibraryDevice]) -> list[str]:
+def places(request: LoadRequest, devices: Sequence[LibraryDevice]) -> list[str]:
     """Return where the buffers of each device are, for the receipt: the request's device, or another card's address."""
     backend = split_id(request.device)[0]
     own = request.detected_device.identity.get("pci", "") if request.detected_device else ""
