@@ -67,6 +67,13 @@ export function plain(value) {
   return String(value);
 }
 
+/** Return the best fit of a model in words; empty if unknown. @param {import("./types.js").Fit[]|undefined} fits */
+export function fitWords(fits) {
+  const words = { yes: "fits", partly: "fits partly", no: "does not fit" };
+  const best = /** @type {(keyof typeof words)[]} */ (["yes", "partly", "no"]).flatMap((kind) => (fits ?? []).filter((fit) => fit.fits === kind)).at(0);
+  return best?.fits ? { words: `${words[best.fits]} ${best.device}`, reason: best.reason } : null;
+}
+
 /** @param {number} value an error or a tolerance, rounded to two digits */
 export const small = (value) => Number(value.toPrecision(2));
 

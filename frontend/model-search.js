@@ -3,14 +3,13 @@
 
 import * as api from "./api.js";
 import { byId, el, foreign, prose } from "./dom.js";
-import { bytes, plural, sentence } from "./format.js";
+import { bytes, fitWords, plural, sentence } from "./format.js";
 import { act } from "./hardware.js";
 
-/** @typedef {import("./types.js").Found} Found @typedef {import("./types.js").FoundFile} FoundFile @typedef {import("./types.js").Fit} Fit */
+/** @typedef {import("./types.js").Found} Found @typedef {import("./types.js").FoundFile} FoundFile */
 
 const form = byId("model-search", HTMLFormElement), words = byId("model-words", HTMLInputElement), list = byId("found", HTMLElement);
 const said = byId("search-said", HTMLElement);
-const FITS = { yes: "fits", partly: "fits partly", no: "does not fit" };
 /** Number of the last search; an answer to an earlier one is ignored. */
 let searches = 0;
 
@@ -48,8 +47,8 @@ function entry(found, add) {
 
 /** @param {FoundFile} file @param {(source: string) => Promise<void>} add */
 function fileEntry(file, add) {
-  const best = /** @type {Fit["fits"][]} */ (["yes", "partly", "no"]).flatMap((kind) => file.fits.filter(({ fits }) => fits === kind)).at(0);
-  return el("li", {}, el("p", {}, [file.quantization, bytes(file.bytes), best ? `${FITS[best.fits]} ${best.device}` : "fit unknown"].filter(Boolean).join(" · ")),
+  const best = fitWords(file.fits);
+  return el("li", {}, el("p", {}, [file.quantization, bytes(file.bytes), best?.words ?? "fit unknown"].filter(Boolean).join(" · ")),
     el("p", { class: "quiet" }, foreign(file.name), file.parts > 1 ? ` (${file.parts} parts)` : "", best ? `: ${best.reason}` : ""),
     el("div", { class: "actions" }, act("Download", () => add(file.source), file.name)));
 }

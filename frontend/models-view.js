@@ -3,7 +3,7 @@
 
 import * as api from "./api.js";
 import { byId, el, keepFocus, prose, twice } from "./dom.js";
-import { bytes, percent, plain, sentence, timeLeft } from "./format.js";
+import { bytes, fitWords, percent, plain, sentence, timeLeft } from "./format.js";
 import { act } from "./hardware.js";
 import { conditions } from "./lyrics.js";
 import { state } from "./state.js";
@@ -44,7 +44,7 @@ function entry(model, acts) {
     model.details?.test_model && " a test model, whose answers are often wrong"),
   model.details?.good_at && !model.details.test_model && el("p", { class: "quiet" }, model.details.good_at),
   el("p", { class: "quiet", dir: "auto" }, [model.id, model.task, bytes(model.bytes), model.licence ?? "licence unknown",
-    model.engines?.length && `runs with ${model.engines.join(", ")}`, `from ${plain(model.source)}`].filter(Boolean).join(" · ")),
+    fitWords(model.fits)?.words, model.engines?.length && `runs with ${model.engines.join(", ")}`, `from ${plain(model.source)}`].filter(Boolean).join(" · ")),
   conditions(model) && el("p", { class: "hint" }, conditions(model)),
   model.state !== "ready" && model.reason && el("p", { class: "hint" }, prose([model.reason, model.remedy ?? ""].map(sentence).join(" "))),
   el("p", { class: "coming", "data-model": model.id }),

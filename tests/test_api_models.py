@@ -214,6 +214,10 @@ def test_the_recommended_model_is_named_with_its_size_and_reason(server: Server)
     assert (found["bytes"], found["licence"], found["state"]) == (model["bytes"], model["licence"], "downloadable")
     assert found["fits"]["device"] == "cpu" and found["fits"]["fits"] == "yes" and found["offer"] is True
     assert found["reason"].startswith("Chosen for ") and found["download_s"] > 10
+    (fit,) = model["fits"]
+    assert (fit["device"], fit["fits"], fit["engine"]) == ("cpu", "yes", model["engines"][0])
+    assert fit["needed_bytes"] > model["bytes"] and "for context and buffers" in fit["reason"]
+    assert model["parameters"] and model["quantization"] in model["name"] and model["context_length"] >= 8192
 
 
 def test_the_list_is_small_when_compressed(server: Server) -> None:

@@ -44,9 +44,9 @@ def test_the_table_shows_the_models_of_this_machine(folder: Path) -> None:
     done = models(folder)
     assert done.returncode == 0
     lines = done.stdout.splitlines()
-    assert lines[0].split() == ["ID", "TASK", "STATE", "SIZE", "ENGINES"]
+    assert lines[0].split() == ["ID", "TASK", "STATE", "SIZE", "FITS", "ENGINES"]
     assert lines[1].split()[:5] == ["folk-tunes", "music", "ready", "0.02", "GB"] and lines[1].endswith("  default")
-    assert lines[2].split() == ["mine", "text", "broken", "?", "llama.cpp,", "transformers", "default"]
+    assert lines[2].split() == ["mine", "text", "broken", "?", "?", "llama.cpp,", "transformers", "default"]
     assert lines[3].startswith("mine: ") and "does not exist" in lines[3]
     assert "more can be downloaded" in lines[4] and lines[5].startswith("Recommended for this machine: ")
 

@@ -16,7 +16,10 @@ from backend.common.formats.safetensors import is_checkpoint
 from backend.common.memory_plan import Corrections
 from backend.common.memory_plan.plan import gigabytes
 from backend.common.types import Device, Model, ModelFit
+from backend.manager.model_advice import memory_places
 from backend.models import Catalogue, Entry
+from backend.models.entries import is_gguf
+from backend.models.size_fit import fits_of
 from backend.runtimes.recipes import install_hint
 from backend.scheduling.device_directory import DeviceDirectory
 from backend.scheduling.load_size import LoadSize, find_load_size
@@ -95,6 +98,8 @@ class MemoryFitEstimator:
             if model.state == "ready":
                 fits = [fit for device, free in devices if (fit := self._fit(entry, device, free, system_free))]
                 model = replace(model, fits=fits, memory_bytes=_by_kind(fits, [device for device, _ in devices]))
+            elif model.state == "downloadable" and model.bytes:
+                model = replace(model, fits=_estimated_fits(entry, model.bytes, [device for device, _ in devices]))
             found.append(model)
         return found
 
@@ -136,6 +141,22 @@ class MemoryFitEstimator:
                 del self._sizes[next(iter(self._sizes))]
             size = self._sizes[key] = bounded_read(Path(subject.path), find)
         return size
+
+
+def _estimated_fits(entry: Entry, size_bytes: int, devices: Sequence[Device]) -> list[ModelFit]:
+    """Return the fits of a GGUF file that is not here, estimated from its size."""
+    engine_of = {
+        device.id: next((each for each in entry.engines if each in device.engines), None) for device in devices
+    }
+    able = [device for device in devices if engine_of[device.id]]
+    if not able or not is_gguf(entry):
+        return []
+    found = fits_of(size_bytes, memory_places(able))
+    return [
+        ModelFit(fit.device, fit.fits, fit.reason, str(engine_of[fit.device]), fit.needed_bytes)
+        for fit in found
+        if fit.device in engine_of
+    ]
 
 
 def _plain_fit(device: Device, engine: str, size: LoadSize, free: int | None) -> ModelFit:

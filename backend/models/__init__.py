@@ -178,9 +178,9 @@ class Catalogue:
             task=entry.task,
             engines=list(entry.engines),
             state=state,
-            parameters=facts.get("parameters"),
-            quantization=facts.get("quantisation"),
-            context_length=facts.get("context_tokens"),
+            parameters=facts.get("parameters") or entry.facts.get("parameters"),
+            quantization=facts.get("quantisation") or entry.facts.get("quantization"),
+            context_length=facts.get("context_tokens") or entry.facts.get("context_tokens"),
             bytes=file_bytes(entry.target) or entry.size_bytes or entry.facts.get("listed_bytes"),
             licence=entry.licence or licence(entry.target),
             source=encodable(str(entry.source or entry.target)),
@@ -188,7 +188,10 @@ class Catalogue:
             remedy=problem.remedy if problem else None,
             default=self.is_default(entry.id),
             options_schema=self._schema(entry, entry.task),
-            options_schemas={task: self._schema(entry, task) for task in entry.tasks},
+            # Dozens of models can be downloaded: theirs would be most of the answer.
+            options_schemas={}
+            if state == "downloadable"
+            else {each: self._schema(entry, each) for each in entry.tasks},
             tasks=list(entry.tasks),
             details={
                 **entry.facts,
@@ -229,6 +232,7 @@ class Catalogue:
         )
 
     def _schema(self, entry: Entry, task: str) -> JsonObject:
+        """Return the schema of a task. Models that can be downloaded have one only: dozens fill most of the answer."""
         return song_schema(entry.song) if entry.song else self._schema_for(task)
 
     def resolve(self, name: str, *, anywhere: bool = False) -> Entry:

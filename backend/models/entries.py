@@ -84,6 +84,12 @@ class Entry:
         return self.forms.get(engine or "", self.target)
 
 
+def is_gguf(entry: Entry) -> bool:
+    """Return whether a model is a GGUF file, downloaded or not."""
+    named = entry.source.member if entry.source and entry.source.kind == "hf" else entry.target.name
+    return Path(named or "").suffix.lower() == ".gguf"
+
+
 def shipped(models_dir: Path) -> dict[str, Entry]:
     """Return the models of the shipped files."""
     data: dict[str, JsonObject] = {}

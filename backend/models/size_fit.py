@@ -30,6 +30,7 @@ class SizeFit:
     device: str
     fits: Fit
     reason: str
+    needed_bytes: int
 
 
 def fits_of(size_bytes: int | None, places: Iterable[MemoryPlace]) -> list[SizeFit]:
@@ -50,9 +51,9 @@ def _fit(size_bytes: int, place: MemoryPlace, system_bytes: int) -> SizeFit:
     usable = place.memory_bytes if place.is_card else round(place.memory_bytes * _USABLE_SYSTEM_SHARE)
     needs = f"{gb(size_bytes)} of weights and about {gb(extra)} for context and buffers"
     if size_bytes + extra <= usable:
-        return SizeFit(place.device, "yes", f"{needs}; {gb(usable)} usable.")
+        return SizeFit(place.device, "yes", f"{needs}; {gb(usable)} usable.", size_bytes + extra)
     share = max(0, usable - extra) / size_bytes
     if place.is_card and share > 0 and size_bytes + extra <= usable + system_bytes * _USABLE_SYSTEM_SHARE:
         how = f"about {share:.0%} of its layers fit, the others run on the processor"
-        return SizeFit(place.device, "partly", f"{needs}; {gb(usable)} usable: {how}.")
-    return SizeFit(place.device, "no", f"{needs}; only {gb(usable)} usable.")
+        return SizeFit(place.device, "partly", f"{needs}; {gb(usable)} usable: {how}.", size_bytes + extra)
+    return SizeFit(place.device, "no", f"{needs}; only {gb(usable)} usable.", size_bytes + extra)

@@ -167,7 +167,7 @@ def test_each_model_has_one_line_and_problems_follow_the_table() -> None:
 
 
 def test_a_table_of_no_models_is_its_head() -> None:
-    assert model_table(listed(), False).split() == ["ID", "TASK", "STATE", "SIZE", "ENGINES"]
+    assert model_table(listed(), False).split() == ["ID", "TASK", "STATE", "SIZE", "FITS", "ENGINES"]
 
 
 AWAY = MODEL | {"id": "away", "state": "downloadable", "bytes": 2_147_023_008, "reason": "Not here.", "remedy": "F."}
@@ -178,6 +178,22 @@ def test_models_that_can_be_downloaded_are_listed_only_on_request() -> None:
     assert [line.split()[0] for line in here] == ["ID", "m", "1"] and "models --all`" in here[2]
     everything = model_table(listed(MODEL, AWAY), True).splitlines()
     assert [line.split()[0] for line in everything] == ["ID", "m", "away"] and "2.1 GB" in everything[2]
+
+
+@pytest.mark.parametrize(
+    ("fits", "shown"),
+    [
+        ([("cuda:0", "partly"), ("cpu", "yes")], "cpu"),
+        ([("cuda:0", "partly"), ("cpu", "no")], "cuda:0 partly"),
+        ([("cuda:0", "no"), ("cpu", None)], "no"),
+        ([("cpu", None)], "?"),
+        ([], "?"),
+    ],
+)
+def test_the_best_fit_is_shown(fits: list[tuple[str, str | None]], shown: str) -> None:
+    model = MODEL | {"fits": [{"device": device, "fits": fit} for device, fit in fits]}
+    head, line = model_table(listed(model), False).splitlines()
+    assert line[head.index("FITS") : head.index("ENGINES")].strip() == shown
 
 
 def test_a_default_that_is_missing_is_listed_with_its_remedy() -> None:
@@ -209,8 +225,9 @@ def test_a_result_of_a_search_has_files_with_size_and_fit() -> None:
     small = found_file("Q4_K_M", 2_500_000_000, ("cpu", "no"), ("cuda:0", "yes"))
     lines = search_page([found(small, found_file(None, None))]).splitlines()
     assert lines[0] == "o/r: 1.2M downloads, 4.2k likes, licence unknown"
-    assert lines[1].split() == ["Q4_K_M", "2.5", "GB", "fits", "cuda:0", "hf:o/r/m-Q4_K_M.gguf"]
-    assert lines[2].split() == ["-", "?", "fit", "unknown", "hf:o/r/m-None.gguf"]
+    assert lines[1].split() == ["QUANTIZATION", "SIZE", "FITS", "SOURCE"]
+    assert lines[2].split() == ["Q4_K_M", "2.5", "GB", "cuda:0", "hf:o/r/m-Q4_K_M.gguf"]
+    assert lines[3].split() == ["-", "?", "?", "hf:o/r/m-None.gguf"]
     assert lines[-1].endswith("models add hf:o/r/m-Q4_K_M.gguf`")
 
 
@@ -225,7 +242,7 @@ def test_a_gated_result_says_where_its_licence_is_accepted() -> None:
 def test_of_dozens_of_files_the_usual_ones_are_shown() -> None:
     kinds = [f"IQ{bits}_{size}" for bits in (1, 2, 3) for size in ("S", "M", "XS")]
     page = search_page([found(*(found_file(kind, 5, ("cpu", "partly")) for kind in [*kinds, "Q4_K_M", "Q8_0"]))])
-    assert "Q4_K_M" in page and "IQ1_S" not in page and "and 9 more files" in page and "fits partly cpu" in page
+    assert "Q4_K_M" in page and "IQ1_S" not in page and "and 9 more files" in page and "cpu partly" in page
 
 
 def test_a_search_without_results_says_what_to_try() -> None:

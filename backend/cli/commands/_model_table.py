@@ -19,10 +19,11 @@ def table(listed: JsonObject, everything: bool) -> str:
     """
     models, recommended = listed["models"], listed.get("recommended") or {}
     here = [model for model in models if everything or model["state"] != "downloadable" or model["default"]]
-    rows = [("ID", "TASK", "STATE", "SIZE", "ENGINES", "")]
+    rows = [("ID", "TASK", "STATE", "SIZE", "FITS", "ENGINES", "")]
     for model in here:
         facts = (model["id"], model["task"], model["state"], _size(model["bytes"]))
-        rows.append((*facts, ", ".join(model["engines"]) or "-", _marks(model, recommended)))
+        fits = _fit(model.get("fits") or [])
+        rows.append((*facts, fits, ", ".join(model["engines"]) or "-", _marks(model, recommended)))
     lines = _columns(rows)
     lines += [f"{model['id']}: {model['reason']} {model['remedy'] or ''}".rstrip() for model in filter(_is_wrong, here)]
     if others := len(models) - len(here):
@@ -61,18 +62,18 @@ def _file_lines(files: Sequence[JsonObject]) -> list[str]:
     if len(files) > _FEW_FILES:
         usual = [file for kind in _USUAL for file in files if file["quantization"] == kind][:_FEW_FILES]
         shown = [file for file in files if file in usual] or files[:_FEW_FILES]
-    rows = [(file["quantization"] or "-", _size(file["bytes"]), _fit(file["fits"]), file["source"]) for file in shown]
+    rows = [("QUANTIZATION", "SIZE", "FITS", "SOURCE")]
+    rows += [(file["quantization"] or "-", _size(file["bytes"]), _fit(file["fits"]), file["source"]) for file in shown]
     more = [f"and {len(files) - len(shown)} more files (--json lists all)"] if len(shown) < len(files) else []
-    return [*_columns(rows), *more]
+    return [*_columns(rows), *more] if files else []
 
 
 def _fit(fits: Sequence[JsonObject]) -> str:
-    """Return the best fit in two or three words."""
-    words = {"yes": "fits", "partly": "fits partly", "no": "does not fit"}
-    for kind in words:
+    """Return the best fit: the device, where the model is not completely on it "partly", or "no"; "?" if unknown."""
+    for kind, words in (("yes", "{}"), ("partly", "{} partly"), ("no", "no")):
         if devices := [fit["device"] for fit in fits if fit["fits"] == kind]:
-            return f"{words[kind]} {devices[0]}"
-    return "fit unknown"
+            return words.format(devices[0])
+    return "?"
 
 
 def _example(results: Sequence[JsonObject]) -> str:
