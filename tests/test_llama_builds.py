@@ -105,6 +105,15 @@ def test_a_package_with_cards_comes_before_one_without(site: Path) -> None:
     assert best and (best.name, best.version, best.cards) == ("cyllama-cuda12", "0.7.0", ("cuda",))
 
 
+def test_windows_has_a_build_whose_library_exports_llama_h(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """xllamacpp's module exports nothing there."""
+    installed(site, "xllamacpp", ("xllamacpp.pyd",))
+    installed(site, "llama-cpp-py-sync", ("ggml-base.dll", "ggml-cpu.dll", "ggml-rpc.dll", "ggml.dll", "llama.dll"))
+    monkeypatch.setattr(sys, "platform", "win32")
+    build = find_build()
+    assert build and (build.name, build.cards) == ("llama-cpp-py-sync", ())
+
+
 def test_the_user_s_folder_comes_first(site: Path, tmp_path: Path) -> None:
     installed(site, "cyllama-cuda12", CYLLAMA)
     own = folder_with(tmp_path / "own", ARCHIVE)

@@ -31,7 +31,7 @@ from backend.common.system.shared_libraries import missing_library
 
 LIBRARY = "ggml"  # the name under which backends and engines refer to any build
 LIBRARIES_FILE = "llama-libraries.path"  # in an environment's folder: the user's folder of libraries
-_PACKAGE = re.compile(r"cyllama(-\w+)?|inferna(-\w+)?|xllamacpp|llama-cpp-python")
+_PACKAGE = re.compile(r"cyllama(-\w+)?|inferna(-\w+)?|xllamacpp|llama-cpp-python|llama-cpp-py-sync")
 _FILE = re.compile(
     r"(?:lib)?(?P<stem>ggml(?:-[a-z0-9_]+)*?|llama|mtmd)(?:-[0-9a-f]{8}|-[0-9a-f]{32})?"
     r"(?:\.so(?:\.\d+)*|(?:\.\d+)*\.dylib|\.dll)"
