@@ -388,3 +388,21 @@ def test_an_engine_that_does_not_exist_is_refused(build: Callable[..., Catalogue
     with pytest.raises(Configuration, match=r"models\.a\.engine") as caught:
         build("models: {a: {path: x.gguf, engine: llamacpp}}")
     assert "Did you mean llama.cpp?" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "suggested"),
+    [
+        ("gpt-3.5-turbo", "text", None),
+        ("gpt-4o-mini", "text", None),
+        ("smollm2-135-instruct", "text", DEFAULT),
+        ("smollm2-135-instruct", "music", None),
+        ("smollm2-135-instruct", None, DEFAULT),
+    ],
+)
+def test_an_unknown_name_gets_a_suggestion_of_its_task_or_none(
+    build: Callable[..., Catalogue], name: str, task: str | None, suggested: str | None
+) -> None:
+    with pytest.raises(UnknownModel) as unknown:
+        build().resolve(name, task=task)
+    assert unknown.value.remedy.startswith(f"Did you mean {suggested}?" if suggested else "`")

@@ -336,6 +336,13 @@ def test_a_second_server_on_the_same_data_says_who_holds_it(server: Server) -> N
     assert server.generate(**SHORT)["status"] == "done"
 
 
+def test_a_port_that_touchstone_has_is_refused_with_its_address(server: Server) -> None:
+    port = int(server.url.rpartition(":")[2])
+    with pytest.raises(Configuration, match=f"already runs on port {port}: {server.url}") as refused:
+        bind("127.0.0.1", port)
+    assert "stop" in refused.value.remedy and "data folder" in refused.value.remedy
+
+
 def test_a_taken_port_is_refused_with_the_next_free_one(tmp_path: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))

@@ -114,7 +114,8 @@ async def admit(context: AdmissionContext, request: GenerateRequest) -> tuple[Jo
 
 def _look_up_model(catalogue: Catalogue, request: GenerateRequest) -> _ModelState:
     """Return the model that the request names, or the default one of its task. Raises UnknownModel, Validation."""
-    entry = catalogue.resolve(request.model) if request.model else catalogue.default_for(request.task or "text")
+    task = request.task or ("text" if request.messages else None)
+    entry = catalogue.resolve(request.model, task=task) if request.model else catalogue.default_for(task or "text")
     song = entry.song if (request.task or entry.task) == "music" else None
     try:
         catalogue.path_of(entry)

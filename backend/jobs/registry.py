@@ -11,12 +11,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, get_args
 
+from pydantic import TypeAdapter
+
 from backend.common import errors
 from backend.common.commands import command
 from backend.common.config.settings.schema import Task
 from backend.common.errors import TouchstoneError
 from backend.common.timestamps import timestamp
-from backend.common.types import ACTIVE, MAINTENANCE, TERMINAL, Event, JobStatus, JsonObject
+from backend.common.types import ACTIVE, MAINTENANCE, TERMINAL, Event, JobStatus, JsonObject, Problem, Receipt
 from backend.jobs.event_bus import EventBus
 from backend.jobs.live_job import ID_BLOCK, JobView, LiveJob, seed_job_ids, stored_view, without_text
 from backend.jobs.store.schema import Row
@@ -28,6 +30,7 @@ FLUSH_S = 0.1  # between two writes of events
 ENDING_S = 2.0  # timeout of the running jobs when the server stops
 KEY_LIFE = timedelta(days=1)
 Work = Coroutine[Any, Any, None]
+_RECEIPTS: TypeAdapter[Receipt | None] = TypeAdapter(Receipt | None)
 
 
 class JobRegistry:
@@ -169,6 +172,18 @@ class JobRegistry:
         if events and events[-1].event in TERMINAL and events[-1].id <= after:
             return None
         return _replay(events, after)
+
+    async def restored(self, job_id: str) -> LiveJob:
+        """Return a job with its events: the live one, or one of the history as it ended. Raises UnknownJob."""
+        if job := self.live.get(job_id):
+            return job
+        row = await self._row(job_id)
+        job = LiveJob(self._store, row, await self._store.events(job_id))
+        job.finish_reason = row["output"].get("finish_reason")
+        job.receipt = _RECEIPTS.validate_python(row["receipt"])
+        job.error = Problem(**row["error"]) if row["error"] else None
+        job.ended.set()
+        return job
 
     async def cancel(self, job_id: str) -> JobView:
         """Ask a job to end, log the request, and return the job. Raises UnknownJob, JobFinished."""

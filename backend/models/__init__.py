@@ -49,6 +49,9 @@ CHECK_S = 4.0  # timeout of the check of a model's files before a job: a slow di
 _Stamp = tuple[object, ...]
 
 
+_NEAR = 0.6  # similarity of a name to one that is suggested for it
+
+
 class Catalogue:
     """All models and the state of their files. Files are parsed again only if they changed, so calls are cheap."""
 
@@ -235,9 +238,10 @@ class Catalogue:
         """Return the schema of a task. Models that can be downloaded have one only: dozens fill most of the answer."""
         return song_schema(entry.song) if entry.song else self._schema_for(task)
 
-    def resolve(self, name: str, *, anywhere: bool = False) -> Entry:
+    def resolve(self, name: str, *, anywhere: bool = False, task: str | None = None) -> Entry:
         """Return the entry of a model id, or of a path in the model folders (with `anywhere`, of any path).
 
+        For an unknown name a model of the `task` is suggested. Optional, default: of any task.
         Raises UnknownModel, whose member `valid` lists the ids, or Validation for a path that is not allowed.
         """
         if entry := self._find(name):
@@ -245,7 +249,8 @@ class Catalogue:
         if "/" in name or "\\" in name or Path(name).suffix.lower() in suffixes():
             return self._resolve_path(name, anywhere)
         entries = self.entries()
-        near = difflib.get_close_matches(name.lower(), entries, 1, 0.5)
+        known = [id_ for id_, entry in entries.items() if task is None or task in entry.tasks]
+        near = difflib.get_close_matches(name.lower(), known, 1, _NEAR)
         raise UnknownModel(
             f"Unknown model {name[:200]!r}.",
             f"Did you mean {near[0]}?" if near else f"`{command('models')}` and /api/models list all models.",

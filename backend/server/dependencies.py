@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Depends, Request
+from fastapi import Depends, Header, Request
 
 from backend.common.errors import Validation
 from backend.common.types import JsonObject
@@ -44,6 +44,12 @@ async def _after(request: Request) -> int:
     return int(text)
 
 
+async def _idempotency_key(
+    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
+) -> str | None:
+    return idempotency_key
+
+
 async def _streams(request: Request) -> Streams:
     streams: Streams = request.app.state.streams
     return streams
@@ -52,6 +58,7 @@ async def _streams(request: Request) -> Streams:
 OpenStreams = Annotated[Streams, Depends(_streams)]
 Manager = Annotated[ModelManager, Depends(_manager)]
 Caller = Annotated[str, Depends(_caller)]
+IdempotencyKey = Annotated[str | None, Depends(_idempotency_key)]
 RespondAsync = Annotated[bool, Depends(_respond_async)]
 After = Annotated[int, Depends(_after)]
 

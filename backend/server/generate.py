@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
 
-from fastapi import APIRouter, Header, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 
 from backend.common.errors import Interrupted, TouchstoneError, Validation
@@ -13,7 +12,7 @@ from backend.common.types import Job, JsonObject, Problem
 from backend.jobs.executor import cancelled
 from backend.jobs.generate_request import GenerateRequest
 from backend.manager import ModelManager
-from backend.server.dependencies import Caller, Manager, OpenStreams, RespondAsync, events_or, problems
+from backend.server.dependencies import Caller, IdempotencyKey, Manager, OpenStreams, RespondAsync, events_or, problems
 from backend.server.disconnect import cancel_on_disconnect
 from backend.server.error_handlers import respond, respond_problem
 from backend.server.jobs import accepted_response
@@ -39,7 +38,7 @@ async def generate(
     caller: Caller,
     streams: OpenStreams,
     respond_async: RespondAsync,
-    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
+    idempotency_key: IdempotencyKey,
 ) -> Response:
     """Generate on the requested device. Closing a waiting or streaming request cancels the job."""
     if body.stream and respond_async:

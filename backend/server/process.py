@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import errno
 import functools
+import http.client
+import json
 import logging
 import signal
 import socket
@@ -16,6 +18,7 @@ import uvicorn
 
 from backend import __version__
 from backend.child.handle import Spawn, spawn
+from backend.common.commands import command
 from backend.common.config.settings import Settings, check_exposure, is_loopback
 from backend.common.data_dir import DataDir
 from backend.common.errors import Configuration
@@ -29,6 +32,9 @@ GRACE_S = 3
 STOP_LOOK_S = 0.5
 KEEP_ALIVE_S = 75  # longer than clients keep a connection: if the server closed it, their next request would fail
 _PORTS_TRIED = 50
+_ANY_ADDRESS = ("0.0.0.0", "::")
+_ASK_S = 1.0
+_HEALTH_BYTES = 1 << 20
 
 
 async def serve(
@@ -157,7 +163,7 @@ def bind(host: str, port: int) -> socket.socket:
 def url_of(listening: socket.socket) -> str:
     """Return the URL of the socket for a browser on this machine."""
     host, port = listening.getsockname()[:2]
-    if host in ("0.0.0.0", "::"):
+    if host in _ANY_ADDRESS:
         host = "127.0.0.1"
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
@@ -176,11 +182,31 @@ def _refused(host: str, port: int, error: OSError) -> Configuration:
     offer = (
         f"Start with --port {free}, or stop the other program." if free else "Start with --port 0 for any free port."
     )
+    if error.errno == errno.EADDRINUSE and (version := _running_version(host, port)):
+        url = f"http://{'127.0.0.1' if host in _ANY_ADDRESS else host}:{port}"
+        return Configuration(
+            f"Touchstone {version} already runs on port {port}: {url}.",
+            f"Use it, stop it with `{command('stop')}`, or start another with its own data folder"
+            + (f" and --port {free}." if free else " and --port 0."),
+        )
     if error.errno == errno.EADDRINUSE:
         return Configuration(f"Port {port} is taken by another program.", offer)
     if error.errno == errno.EACCES:
         return Configuration(f"This user may not use port {port}, or the system reserves it.", offer)
     return Configuration(f"The server cannot listen on {host} port {port}: {error.strerror}.", offer)
+
+
+def _running_version(host: str, port: int) -> str | None:
+    """Return the version of the Touchstone that listens there, None if it is another program."""
+    address = "127.0.0.1" if host in _ANY_ADDRESS else host
+    connection = contextlib.closing(http.client.HTTPConnection(address, port, timeout=_ASK_S))
+    with contextlib.suppress(OSError, http.client.HTTPException, ValueError), connection as asking:
+        asking.request("GET", "/api/health")
+        with asking.getresponse() as answer:
+            health = json.loads(answer.read(_HEALTH_BYTES))
+        if isinstance(health, dict) and {"status", "version", "uptime_s"} <= health.keys():
+            return str(health["version"])
+    return None
 
 
 def free_port(host: str, first: int) -> int | None:

@@ -247,3 +247,36 @@ def test_a_typed_control_mark_stays_text(v1: Server) -> None:
         return int(post(v1, "chat/completions", body).json()["usage"]["prompt_tokens"])
 
     assert prompt_tokens("a<|im_end|>b") > prompt_tokens("a b") + 3, "many tokens of text, not one mark"
+
+
+def test_a_request_with_a_key_can_be_repeated_also_after_its_end(v1: Server) -> None:
+    for route, body in (
+        ("chat/completions", chat_body(n=2, temperature=1.5)),
+        ("completions", completion_body()),
+        ("responses", {"model": MODEL, "input": "Hi", "max_output_tokens": 3}),
+        ("messages", {"model": MODEL, "messages": HELLO, "max_tokens": 3}),
+    ):
+        headers = {"Idempotency-Key": f"a key for {route}"}
+        first, again = (v1.http.post(f"/v1/{route}", json=body, headers=headers) for _ in range(2))
+        assert first.status_code == again.status_code == 200, again.text
+        assert first.headers["x-job-id"] == again.headers["x-job-id"]
+        assert {**first.json(), "created": 0, "created_at": 0} == {**again.json(), "created": 0, "created_at": 0}
+        other = v1.http.post(f"/v1/{route}", json={**body, "seed": 9}, headers=headers)
+        refused_status = (other.status_code, other.json()["error"]["code"])
+        assert refused_status == (400, "validation_error")
+    streamed = chunks(
+        v1.http.post(
+            "/v1/completions", json=completion_body(stream=True), headers={"Idempotency-Key": "a key for completions"}
+        )
+    )
+    text = post(v1, "completions", completion_body()).json()["choices"][0]["text"]
+    assert "".join(chunk["choices"][0]["text"] for chunk in streamed) == text
+
+
+def test_a_dropped_request_with_a_key_goes_on_and_a_retry_gets_its_result(v1: Server) -> None:
+    body = chat_body(max_tokens=60, messages=[{"role": "user", "content": "Write a long story."}])
+    headers = {"Idempotency-Key": "a dropped one"}
+    with pytest.raises(httpx.TimeoutException):
+        v1.http.post("/v1/chat/completions", json=body, headers=headers, timeout=0.2)
+    answer = v1.http.post("/v1/chat/completions", json=body, headers=headers)
+    assert answer.status_code == 200 and answer.json()["usage"]["completion_tokens"] == 60

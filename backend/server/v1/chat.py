@@ -7,7 +7,7 @@ from fastapi.responses import Response
 
 from backend.common.types import JsonObject
 from backend.jobs.live_job import LiveJob
-from backend.server.dependencies import Caller, Manager, OpenStreams, events_or
+from backend.server.dependencies import Caller, IdempotencyKey, Manager, OpenStreams, events_or
 from backend.server.v1.choices import Choices
 from backend.server.v1.errors import refusals
 from backend.server.v1.message_reader import MessageReader, Part, make_reader, read_message
@@ -22,12 +22,14 @@ router = APIRouter(prefix="/v1", tags=["OpenAI"])
 
 
 @router.post("/chat/completions", response_class=Response, responses={200: events_or(), **refusals(409, 429, 502)})
-async def chat(body: ChatBody, request: Request, manager: Manager, caller: Caller, streams: OpenStreams) -> Response:
+async def chat(
+    body: ChatBody, request: Request, manager: Manager, caller: Caller, streams: OpenStreams, key: IdempotencyKey
+) -> Response:
     """Continue a conversation, in OpenAI's shapes. Each choice is a job; closing the request cancels it."""
     require_model_task(manager, body, "text")
     requests = build_requests(body, [{"messages": plain_messages(body.messages)}], _options(body))
     return await run_and_respond(
-        request, manager, streams, caller, body, requests, lambda jobs: ChatResponse(jobs, body), _names(body)
+        request, manager, streams, caller, body, requests, lambda jobs: ChatResponse(jobs, body), _names(body), key
     )
 
 

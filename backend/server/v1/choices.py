@@ -20,8 +20,14 @@ from backend.server.v1.errors import renamed
 class Choices:
     """The jobs of one request, in the order of its choices."""
 
-    def __init__(self, jobs: Sequence[LiveJob], asked: str, names: Mapping[str, str] | None = None) -> None:
-        """`names`: optional, the caller's keys by the keys of the jobs' requests, for errors."""
+    def __init__(
+        self, jobs: Sequence[LiveJob], asked: str, names: Mapping[str, str] | None = None, outlives: bool = False
+    ) -> None:
+        """`names`: optional, the caller's keys by the keys of the jobs' requests, for errors.
+
+        `outlives`: the jobs go on if the caller disconnects, since a retry can fetch their result.
+        """
+        self._outlives = outlives
         self.jobs = tuple(jobs)
         self._asked = asked
         self._names = names or {}
@@ -33,30 +39,39 @@ class Choices:
         requests: Sequence[GenerateRequest],
         caller: str,
         names: Mapping[str, str] | None = None,
+        key: str | None = None,
     ) -> Choices:
-        """Accept all jobs, or none. Raises QueueFull, DiskFull, and what `admit` raises."""
+        """Accept all jobs, or none. With an Idempotency-Key that made jobs before, return those.
+
+        Raises QueueFull, DiskFull, and what `admit` raises.
+        """
         limit = manager.settings.queue.limit
         if len(requests) > 1 and manager.registry.count("queued") + len(requests) > limit:
             detail = f"These {len(requests)} jobs would exceed the limit of {limit} queued jobs."
             raise QueueFull(detail, "Request fewer choices, retry later, or raise queue.limit.", retry_after_s=10)
         jobs: list[LiveJob] = []
         try:
-            for request in requests:
-                job = await manager.generation.submit(request, caller)
-                assert isinstance(job, LiveJob), "only a request with an Idempotency-Key returns an id"
-                jobs.append(job)
+            for number, request in enumerate(requests):
+                each_key = f"{key}#{number}" if key and number else key
+                job = await manager.generation.submit(request, caller, each_key)
+                jobs.append(await manager.registry.restored(job) if isinstance(job, str) else job)
         except BaseException as error:
             for job in jobs:
                 job.cancelling.set()
             if isinstance(error, TouchstoneError):
                 raise renamed(error, names or {}) from error
             raise
-        return cls(jobs, requests[0].asked_device, names)
+        return cls(jobs, requests[0].asked_device, names, outlives=key is not None)
 
     def cancel(self) -> None:
         """Cancel all jobs that have not ended."""
         for job in self.jobs:
             job.cancelling.set()
+
+    def leave(self) -> None:
+        """Cancel the jobs because the caller disconnected, unless a retry can fetch their result."""
+        if not self._outlives:
+            self.cancel()
 
     async def wait_for_start(self, request: Request, limit_s: float) -> bool:
         """Wait until the first job computes, any job failed, or the limit passed.
@@ -75,7 +90,9 @@ class Choices:
     async def _wait_for_first(self, request: Request, *awaitables: Awaitable[None]) -> bool:
         """Wait for the first of the awaitables. Cancels the jobs if the caller disconnected or a job failed."""
         is_connected = await cancel_on_disconnect(request, *awaitables)
-        if not is_connected or self.failure():
+        if not is_connected:
+            self.leave()
+        elif self.failure():
             self.cancel()
         return is_connected
 

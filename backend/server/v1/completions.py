@@ -7,7 +7,7 @@ from fastapi.responses import Response
 
 from backend.common.types import JsonObject
 from backend.jobs.live_job import LiveJob
-from backend.server.dependencies import Caller, Manager, OpenStreams, events_or
+from backend.server.dependencies import Caller, IdempotencyKey, Manager, OpenStreams, events_or
 from backend.server.v1.choices import Choices
 from backend.server.v1.errors import refusals
 from backend.server.v1.request_models import CompletionBody
@@ -20,7 +20,7 @@ router = APIRouter(prefix="/v1", tags=["OpenAI"])
 
 @router.post("/completions", response_class=Response, responses={200: events_or(), **refusals(409, 429, 502)})
 async def complete(
-    body: CompletionBody, request: Request, manager: Manager, caller: Caller, streams: OpenStreams
+    body: CompletionBody, request: Request, manager: Manager, caller: Caller, streams: OpenStreams, key: IdempotencyKey
 ) -> Response:
     """Continue each prompt as it is, in OpenAI's shapes. Each choice is a job; closing the request cancels it."""
     require_model_task(manager, body, "text")
@@ -37,7 +37,7 @@ async def complete(
         )
     ]
     return await run_and_respond(
-        request, manager, streams, caller, body, requests, lambda jobs: TextResponse(jobs, body), NAMES
+        request, manager, streams, caller, body, requests, lambda jobs: TextResponse(jobs, body), NAMES, key
     )
 
 

@@ -45,7 +45,7 @@ def run_keys(body: TargetKeys) -> JsonObject:
 
 def require_model_task(manager: ModelManager, body: TargetKeys, task: str) -> None:
     """Check that the model is made for a task. Raises ModelIncompatible, UnknownModel."""
-    entry = manager.catalogue.resolve(run_keys(body)["model"])
+    entry = manager.catalogue.resolve(run_keys(body)["model"], task=task)
     if entry.task != task:
         raise ModelIncompatible(
             f"The model {entry.id} is for {entry.task}, not for {task}.",
@@ -82,19 +82,21 @@ async def run_and_respond(
     requests: list[GenerateRequest],
     make_response: Callable[[Choices], JobsResponse],
     names: Mapping[str, str] | None = None,
+    key: str | None = None,
 ) -> Response:
     """Accept the jobs and return their output, complete or as a stream. Closing the request cancels them.
 
-    `names`: optional, the caller's keys by the keys of the jobs' requests, for errors.
+    `names`: optional, the caller's keys by the keys of the jobs' requests, for errors. `key`: optional, the
+    Idempotency-Key; closing the request then cancels nothing.
     """
     if body.stream:
         streams.check()  # before jobs are accepted whose events cannot be sent
-    choices = await Choices.accept(manager, requests, caller, names)
+    choices = await Choices.accept(manager, requests, caller, names, key)
     if early := await (wait_for_start(choices, request) if body.stream else wait_for_end(choices, request)):
         return early
     response = make_response(choices)
     if body.stream:
-        return ServerSent(streams, response.pieces(), choices.headers(), choices.cancel, PING_S)
+        return ServerSent(streams, response.pieces(), choices.headers(), choices.leave, PING_S)
     return JsonResponse(response.full(), headers=choices.headers())
 
 

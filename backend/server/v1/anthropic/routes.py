@@ -9,7 +9,7 @@ from fastapi.responses import Response
 
 from backend.common.types import JsonObject
 from backend.jobs.generate_request import GenerateRequest, parse_request
-from backend.server.dependencies import Caller, Manager, OpenStreams, events_or
+from backend.server.dependencies import Caller, IdempotencyKey, Manager, OpenStreams, events_or
 from backend.server.json_response import JsonResponse
 from backend.server.v1.anthropic.bodies import (
     CountBody,
@@ -38,7 +38,7 @@ NAMES = {"options.stop": "stop_sequences", "options.reasoning_effort": "thinking
 
 @router.post("/messages", response_class=Response, responses={200: events_or(), **refusals(409, 429, 502)})
 async def create_message(
-    body: MessagesBody, request: Request, manager: Manager, caller: Caller, streams: OpenStreams
+    body: MessagesBody, request: Request, manager: Manager, caller: Caller, streams: OpenStreams, key: IdempotencyKey
 ) -> Response:
     """Answer in the shape of Anthropic's Messages API. Closing the request cancels the job."""
     require_model_task(manager, body, "text")
@@ -65,6 +65,7 @@ async def create_message(
         [_request(body, {**options, **format_options(offered, choice, form)})],
         lambda choices: MessageResponse(choices, reader),
         names,
+        key,
     )
 
 

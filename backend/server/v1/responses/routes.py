@@ -11,7 +11,7 @@ from backend.common.errors import JobActive, UnknownJob
 from backend.common.types import JsonObject
 from backend.jobs.generate_request import parse_request
 from backend.manager import ModelManager
-from backend.server.dependencies import Caller, Manager, OpenStreams, events_or
+from backend.server.dependencies import Caller, IdempotencyKey, Manager, OpenStreams, events_or
 from backend.server.json_response import sendable
 from backend.server.v1.errors import refusals
 from backend.server.v1.message_reader import MessageReader, make_reader, read_message
@@ -29,7 +29,7 @@ NAMES = {"options.max_tokens": "max_output_tokens", "options.reasoning_effort": 
 
 @router.post("/responses", response_class=Response, responses={200: events_or(), **refusals(409, 429, 502)})
 async def create_response(
-    body: ResponseBody, request: Request, manager: Manager, caller: Caller, streams: OpenStreams
+    body: ResponseBody, request: Request, manager: Manager, caller: Caller, streams: OpenStreams, key: IdempotencyKey
 ) -> Response:
     """Answer in OpenAI's Responses shape. Closing the request cancels the job."""
     require_model_task(manager, body, "text")
@@ -65,6 +65,7 @@ async def create_response(
         [parse_request(job)],
         lambda choices: ItemsResponse(choices, asked, reader),
         names,
+        key,
     )
 
 
