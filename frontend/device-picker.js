@@ -103,20 +103,22 @@ function offerWords(device, model) {
   return `${free}${speed ? ` ${rateWords(speed)} with this model, ${speed.measured ? "measured" : "in the last job"} ${moment(speed.at)}.` : ""}`;
 }
 
-/** @param {DeviceList} list @param {string} chosen @param {string} policy @param {string} model */
+/** @param {DeviceList} list @param {string} chosen @param {string} policy @param {Model|undefined} model */
 export function showDeviceHint(list, chosen, policy, model) {
   const device = find(list, chosen);
   hint.dataset.kind = "";
   if (chosen.toLowerCase() === "auto") {
-    const { device: taken, reason } = choice(list, model);
+    const { device: taken, reason } = choice(list, model?.id);
     const state = taken ? `Auto would use ${taken}: ` : list.probing ? "Checking devices… " : "Auto has no ready device. ";
     hint.replaceChildren(state, foreign(sentence(reason)));
     if (!list.default && !list.probing) hint.dataset.kind = "warn";
   } else if (device && isReady(device)) {
     const { proof } = device;
     hint.replaceChildren(proof ? `Proved ${moment(proof.at)}: ${proof.operation} in ${proof.dtype}, largest error `
-      + `${small(proof.max_abs_error)} (allowed ${small(proof.tolerance)}).` : "Ready.", offerWords(device, model));
-    if (device.quarantined_models.includes(model)) {
+      + `${small(proof.max_abs_error)} (allowed ${small(proof.tolerance)}).` : "Ready.", offerWords(device, model?.id ?? ""));
+    const fit = model?.fits?.find(({ device: id }) => id === device.id);
+    if (fit?.engine_reason) hint.append(" ", foreign(fit.engine), " would run it. ", prose(fit.engine_reason));
+    if (model && device.quarantined_models.includes(model.id)) {
       hint.append(" The selected model is quarantined on it after crashes. ", consequence(list, policy));
       hint.dataset.kind = "warn";
     }

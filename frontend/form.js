@@ -55,7 +55,7 @@ export class Form {
 
   /** Update everything that depends on the selection. */
   say() {
-    showDeviceHint(state.list, settings.device, settings.fallback, model.value);
+    showDeviceHint(state.list, settings.device, settings.fallback, this.model);
     showOptionCount(partedSchema(this.model, settings.task).rest, settings.options);
     curl.textContent = curlCommand(this.request());
   }

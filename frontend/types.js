@@ -30,7 +30,8 @@
  *   reason: string|null, remedy: string|null, default: boolean, options_schema: Schema,
  *   options_schemas?: Record<string, Schema>, tasks?: string[], details?: {inputs?: Slot[], sounds?: string[],
  *   non_commercial?: boolean|null, gated?: boolean, memory?: {setting: string, bytes: number}[],
- *   test_model?: boolean, good_at?: string, licence_terms?: string|null}}} Model
+ *   test_model?: boolean, good_at?: string, licence_terms?: string|null}, fits?: ModelFit[]}} Model
+ * @typedef {{device: string, engine: string, engine_reason: string}} ModelFit
  * @typedef {{device: string, fits: "yes"|"partly"|"no"|null, reason: string}} Fit
  * @typedef {{model: string, name: string, state: string, bytes: number|null, download_s: number|null, licence: string|null,
  *   reason: string, offer: boolean}} Recommended

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ import pytest
 
 from backend.common.config.settings import load_settings
 from backend.common.memory_plan import Corrections
-from backend.common.types import Device, ModelFit
+from backend.common.types import Device, ModelFit, Speed
 from backend.manager import memory_fit
 from backend.manager.memory_fit import MemoryFitEstimator
 from backend.models import Catalogue
@@ -77,7 +78,8 @@ def test_nothing_is_guessed(tmp_path: Path) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF")
     found = estimator(10**12, CPU).fits_of(entry_for("broken", broken, None, None))
-    assert found in ([], [ModelFit("cpu", None, "Its files cannot be read.", "llama.cpp", None, 10**12)])
+    unread = [replace(each, engine_reason="") for each in found]
+    assert unread in ([], [ModelFit("cpu", None, "Its files cannot be read.", "llama.cpp", None, 10**12)])
 
 
 def test_devices_that_cannot_run_it_are_left_out() -> None:
@@ -119,3 +121,19 @@ def test_a_list_reads_only_files_that_changed(tmp_path: Path, monkeypatch: pytes
     os.utime(folder / "model-1.gguf", (1, 1))
     fit.list_models(catalogue)
     assert set(reads) == {str(folder / "model-1.gguf")}
+
+
+def test_the_engine_that_would_run_it_is_named_with_the_one_that_would_run_it_better() -> None:
+    entry = replace(entry_for("tiny", TINY, None, None), engines=("llama.cpp", "transformers"))
+    torch_only = replace(CARD, engines=["transformers"])
+    (found,) = estimator(10**12, torch_only).fits_of(entry)
+    assert found.engine == "transformers"
+    assert found.engine_reason.startswith("It is the only engine that cuda:0 offers for this model. llama.cpp comes")
+    assert ("`python -m backend runtimes install llama-cuda` (" in found.engine_reason) == (sys.platform != "darwin")
+    both = replace(CARD, engines=["llama.cpp", "transformers"])
+    (found,) = estimator(10**12, both).fits_of(entry)
+    assert found.engine == "llama.cpp" and found.engine_reason.startswith("It comes first in the documented order")
+    speeds = {"llama.cpp": 9.0, "transformers": 90.0}
+    slower = [Speed("tiny", name, value, "tokens/s", "x", value, value) for name, value in speeds.items()]
+    (found,) = estimator(10**12, replace(both, speed=slower)).fits_of(entry)
+    assert found.engine == "transformers" and "fastest measured" in found.engine_reason

@@ -14,6 +14,7 @@ from backend.scheduling.ranking import (
     SpeedFigure,
     by_preference,
     by_speed,
+    engine_reason,
     engines_by_speed,
     equal,
 )
@@ -133,3 +134,16 @@ def test_the_faster_engine_is_taken_also_where_the_device_was_named() -> None:
 def test_the_only_device_is_said_to_be_the_only_one() -> None:
     assert "only device that is ready" in auto(device("cpu")).reason
     assert "only device that is ready with stone: 106 tokens/s" in auto(device("cpu", speed(106))).reason
+
+
+def test_the_engine_on_a_device_has_a_reason() -> None:
+    named = device("cuda:0", speed(9), speed(90, "onnx-genai"))
+    assert engine_reason(named, RankingQuery("stone", ("llama.cpp",))) == (
+        "It is the only engine that cuda:0 offers for this model."
+    )
+    assert engine_reason(device("cuda:0"), WISH) == (
+        "It comes first in the documented order; `bench` measures it against onnx-genai."
+    )
+    assert engine_reason(named, WISH).startswith("The engine onnx-genai is the fastest measured there: 90 tokens/s")
+    equal_engines = device("cuda:0", speed(90), speed(91, "onnx-genai"))
+    assert engine_reason(equal_engines, WISH).endswith("noise: llama.cpp 90 tokens/s, onnx-genai 91 tokens/s.")

@@ -141,7 +141,8 @@ class ModelFit:
     """Whether a model fits a device: `yes`, `partly` (the rest in system memory) or `no`; None if unknown.
 
     `reason` has the arithmetic. `needed_bytes` are those with all of the model on the device, with the smallest size of
-    what the settings leave open. `free_bytes` counts memory that an eviction of idle models would free.
+    what the settings leave open. `free_bytes` counts memory that an eviction of idle models would free. `engine_reason`
+    is why `engine` would run it there, and which runtime lets a better one run it.
     """
 
     device: str
@@ -150,6 +151,7 @@ class ModelFit:
     engine: str
     needed_bytes: int | None = None
     free_bytes: int | None = None
+    engine_reason: str = ""
 
 
 @dataclass(frozen=True)

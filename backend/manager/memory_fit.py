@@ -20,9 +20,10 @@ from backend.manager.model_advice import memory_places
 from backend.models import Catalogue, Entry
 from backend.models.entries import is_gguf
 from backend.models.size_fit import fits_of
-from backend.runtimes.recipes import install_hint
+from backend.runtimes.recipes import costs, install_hint, runtime_for
 from backend.scheduling.device_directory import DeviceDirectory
 from backend.scheduling.load_size import LoadSize, find_load_size
+from backend.scheduling.ranking import RankingQuery, engine_reason, engines_by_speed
 from backend.scheduling.worker_pool import WorkerPool
 
 _KEPT = 4096  # sizes of models on devices
@@ -105,9 +106,17 @@ class MemoryFitEstimator:
 
     def _fit(self, entry: Entry, device: Device, free: int | None, system_free: int | None) -> ModelFit | None:
         """Return the fit for a device, None if no engine runs the model there."""
-        engine = next((name for name in entry.engines if name in device.engines), None)
-        if engine is None:
+        usable = tuple(name for name in entry.engines if name in device.engines)
+        if not usable:
             return None
+        query = RankingQuery(entry.id, usable)
+        engine = engines_by_speed(device, query)[0]
+        fit = self._fit_with(engine, entry, device, free, system_free)
+        return replace(fit, engine_reason=f"{engine_reason(device, query)}{_better_engine(entry, device)}")
+
+    def _fit_with(
+        self, engine: str, entry: Entry, device: Device, free: int | None, system_free: int | None
+    ) -> ModelFit:
         try:
             path = entry.path_for(engine)
             facts = path.stat()
@@ -157,6 +166,15 @@ def _estimated_fits(entry: Entry, size_bytes: int, devices: Sequence[Device]) ->
         for fit in found
         if fit.device in engine_of
     ]
+
+
+def _better_engine(entry: Entry, device: Device) -> str:
+    """Return which runtime lets an engine run the model that comes before all that the device offers; else empty."""
+    first = entry.engines[0]
+    recipe = None if first in device.engines or first in device.lacks else runtime_for([first], device.backend)
+    if recipe is None or (build := recipe.build()) is None:
+        return ""
+    return f" {first} comes before it: `{command(f'runtimes install {recipe.name}')}` ({costs(build)})."
 
 
 def _plain_fit(device: Device, engine: str, size: LoadSize, free: int | None) -> ModelFit:

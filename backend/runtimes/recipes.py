@@ -130,14 +130,18 @@ def install_hint(names: Iterable[str], backend: str, lacks: Mapping[str, str]) -
     names = list(names)
     if why := next((lacks[name] for name in names if name in lacks), None):
         return f"{why} Or choose another device."
+    if (recipe := runtime_for(names, backend)) and (build := recipe.build()):
+        install = command(f"runtimes install {recipe.name}")
+        return f"Install its runtime: `{install}` ({costs(build)}), or choose another device."
+    return "Choose another device or model, or leave out the engine."
+
+
+def runtime_for(names: Iterable[str], backend: str) -> Recipe | None:
+    """Return the first runtime of a backend, available on this platform, in which one of the engines `names` runs."""
     facts = [engines()[name] for name in names if name in engines()]
     wanted = {runtime for engine in facts if backend in engine.backends for runtime in engine.runtimes}
-    offered = [name for name in backends()[backend].runtimes if name in wanted and name in recipes()]
-    for name in offered:
-        if build := recipes()[name].build():
-            install = command(f"runtimes install {name}")
-            return f"Install its runtime: `{install}` ({costs(build)}), or choose another device."
-    return "Choose another device or model, or leave out the engine."
+    offered = [recipes()[name] for name in backends()[backend].runtimes if name in wanted and name in recipes()]
+    return next((recipe for recipe in offered if recipe.build()), None)
 
 
 def costs(build: Build) -> str:

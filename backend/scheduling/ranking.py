@@ -147,6 +147,18 @@ def explain_engine(device: Device, query: RankingQuery) -> str:
     )
 
 
+def engine_reason(device: Device, query: RankingQuery) -> str:
+    """Return a sentence on why the first engine of `engines_by_speed` is used on a device."""
+    if len(query.engines) < 2:
+        return f"It is the only engine that {device.id} offers for this model."
+    if fastest_measured := explain_engine(device, query).strip():
+        return fastest_measured
+    measured = [f"{figure.engine} {figure.words}" for figure in figures(device, query)]
+    if len(measured) > 1:
+        return f"It comes first in the documented order; measured equal within the noise: {', '.join(measured)}."
+    return f"It comes first in the documented order; `bench` measures it against {', '.join(query.engines[1:])}."
+
+
 def _figure(device: str, speed: Speed, several: bool) -> SpeedFigure:
     low, high = speed.low or speed.value, speed.high or speed.value
     if several and speed.together is not None and speed.streams:
