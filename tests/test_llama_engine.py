@@ -208,6 +208,25 @@ def _functions(library: Library) -> dict[str, Any]:
     return {name: getattr(library.llama, name) for name in c_api._LLAMA}
 
 
+@pytest.mark.parametrize(
+    ("result", "kind", "part"),
+    [(-2, OutOfMemory, "ran out of memory"), (-3, RuntimeError, "llama_decode returned -3"), (1, RuntimeError, "full")],
+)
+def test_a_job_whose_step_fails_ends_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, result: int, kind: type[Exception], part: str
+) -> None:
+    session: Any = engine.load(request())
+    rows = session._decoder._model
+    real = rows._llama
+    functions = {name: getattr(real, name) for name in c_api._LLAMA}
+    monkeypatch.setattr(rows, "_llama", SimpleNamespace(**{**functions, "llama_decode": lambda *_: result}))
+    with pytest.raises(kind, match=part):
+        run(session)
+    monkeypatch.setattr(rows, "_llama", real)
+    assert run(session)[1].finish_reason == "length"
+    session._chat.close()
+
+
 @pytest.mark.parametrize(("first", "kept"), [(0, 13), (3, 13), (4, 0), (12, 0)])
 def test_a_sliding_window_must_still_hold_what_the_next_token_sees(
     library: Library, monkeypatch: pytest.MonkeyPatch, first: int, kept: int
@@ -359,6 +378,12 @@ def test_an_unknown_architecture_is_named_with_the_build(library: Library, tmp_p
         ModelIncompatible, match=r"llama\.cpp 0\..* cannot run m.gguf: unknown model architecture: 'camel'"
     ):
         load_model(library, request(path=tmp_path / "m.gguf"))
+
+
+def test_a_model_with_an_encoder_is_refused(library: Library) -> None:
+    functions = {**_functions(library), "llama_model_has_encoder": lambda model: True}
+    with pytest.raises(ModelIncompatible, match="is a model with an encoder"):
+        load_model(replace(library, llama=SimpleNamespace(**functions)), request())
 
 
 def test_a_truncated_file_fails_the_load_and_not_the_process(library: Library, tmp_path: Path) -> None:

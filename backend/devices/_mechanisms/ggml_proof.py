@@ -6,7 +6,6 @@ import ctypes
 import time
 from collections.abc import Iterable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from backend.common.device_api import Backend, DetectedDevice, UnusableDataType, WrongResult
@@ -57,13 +56,13 @@ def prove(backend: Backend, detected: DetectedDevice, on_step: OnStep) -> Proof:
     return checks.proof(operation, differences, versions(detected.library), evidence, gflops)
 
 
-def check_processor(library: Path) -> None:
-    """Check the products of ggml's CPU backend in each weight format, in a library that contains ggml.
+def check_processor(library: Any) -> None:
+    """Check the products of ggml's CPU backend in each weight format. `library` has ggml's functions.
 
     Does nothing if the library does not export ggml's functions. Raises UnusableDataType for the first wrong format.
     """
     try:
-        base = declare(ctypes.CDLL(str(library)))
+        base = declare(library)
         base.ggml_backend_cpu_init.restype = ctypes.c_void_p
     except (OSError, AttributeError):
         return

@@ -18,7 +18,7 @@ from backend.engines._llama.sampling import Chain, Sampling
 from backend.engines._text.batch_decoder import SampledToken, TextSequence
 
 _LEAST_SHARE = 0.1  # of a prompt that an earlier sequence must have in common to be chosen for it
-_NO_ROOM = 1  # llama_decode's result if the KV cache is full
+_REASONS = {1: "its KV cache is full", 2: "it was cancelled", -2: "out of memory"}  # by llama_decode's result
 
 
 @dataclass
@@ -165,7 +165,7 @@ class LlamaBatchModel:
             self._llama.llama_memory_clear(self._memory, True)
             for slot in self._slots:
                 slot.tokens = []
-            reason = "its KV cache is full" if result == _NO_ROOM else f"llama_decode returned {result}"
+            reason = _REASONS.get(result, f"llama_decode returned {result}")
             raise RuntimeError(f"llama.cpp could not compute a step: {reason}")
 
 

@@ -50,6 +50,7 @@ class LoadedModel:
 
     def __post_init__(self) -> None:
         self._free = weakref.finalize(self, _free, self.library.llama, self.model, self.context)
+        self._free.atexit = False  # a step may still be running
 
     def close(self) -> None:
         """Free the memory of the model."""
@@ -91,6 +92,11 @@ def load_model(
         model = llama.llama_model_load_from_file(encode_path(str(path)), params)
         if not model:
             raise load_error(path, "".join(lines), request.context_tokens, library.title)
+        if llama.llama_model_has_encoder(model) and not makes_embeddings:
+            llama.llama_model_free(model)
+            raise ModelIncompatible(
+                f"{path.name} is a model with an encoder, which the engine does not run.", "Choose another model."
+            )
         context = llama.llama_init_from_model(
             model, _context_params(library, request, chunk, is_card, makes_embeddings)
         )
