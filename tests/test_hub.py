@@ -28,7 +28,7 @@ from backend.models.sources import Source
 from tests import tiny_genai
 from tests.hub_server import COMMIT, HubServer, Repository
 from tests.service import wait_for
-from tests.test_gguf import FACTS, TEXT, gguf
+from tests.test_gguf import FACTS, TEXT, gguf, part
 from tests.test_safetensors import safetensors
 from tests.test_songs import pipeline
 
@@ -189,9 +189,9 @@ def test_a_broken_line_is_gone_on_with(hub: HubServer, get: Get) -> None:
 @pytest.mark.parametrize("asked", ["big", "big-00001-of-00002.gguf", "big-00002-of-00002.gguf"])
 def test_all_parts_of_a_model_come(hub: HubServer, get: Get, asked: str) -> None:
     two = gguf([*FACTS, ("split.count", 2, 2)], tensors=3000)
-    hub.repositories["maker/big"] = Repository({"big-00001-of-00002.gguf": two, "big-00002-of-00002.gguf": OTHER})
+    hub.repositories["maker/big"] = Repository({"big-00001-of-00002.gguf": two, "big-00002-of-00002.gguf": part(1, 2)})
     model = get("hf:maker/big" if asked == "big" else f"hf:maker/big/{asked}")
-    assert (model.state, model.bytes, model.details["parts"]) == ("ready", len(two) + len(OTHER), 2)
+    assert (model.state, model.bytes, model.details["parts"]) == ("ready", len(two) + len(part(1, 2)), 2)
 
 
 def test_a_folder_for_genai_comes_with_the_weights_that_its_graph_names(

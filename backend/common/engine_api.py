@@ -15,7 +15,7 @@ from backend.common.memory_plan import PlanOrder
 from backend.common.types import JsonObject, MeasuredBuffers, MemoryFit, Placement, Proof
 
 MODEL_DTYPE = "model"  # the data type that torch's models compute in on a device: `Proof.model_dtype`
-_BLOB = re.compile(r"sha256[-:][0-9a-f]{64}")
+BLOB = re.compile(r"sha256[-:][0-9a-f]{64}")  # the name of a file in the store of Ollama
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class ModelFormat:
         """Return whether a path has the suffix, or all files of a model folder."""
         if self.suffix and path.suffix.lower() == self.suffix:
             return True
-        if self.magic and _BLOB.fullmatch(path.name):
+        if self.magic and BLOB.fullmatch(path.name):
             return _starts_with(path, self.magic)
         return bool(self.files) and all(any(path.glob(pattern)) for pattern in self.files)
 

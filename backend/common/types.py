@@ -177,6 +177,7 @@ class Model:
     tasks: list[str] = field(default_factory=list)
     details: JsonObject = field(default_factory=dict)  # facts from its files, see docs/models.md
     notices: list[str] = field(default_factory=list)  # limits of a usable model, as sentences
+    removable: bool = False  # whether DELETE removes it: never files of other programs
     parameters: int | None = None
     quantization: str | None = None
     context_length: int | None = None
@@ -214,11 +215,21 @@ class ModelStore:
 
 
 @dataclass(frozen=True)
+class SkippedPath:
+    """A file or folder in a model folder that is not offered as a model."""
+
+    path: str
+    reason: str
+    remedy: str
+
+
+@dataclass(frozen=True)
 class Importable:
-    """The models of other programs on this machine, and the folders that were searched."""
+    """The models of other programs on this machine, the folders searched, and what the model folders leave out."""
 
     models: list[ImportableModel]
     stores: list[ModelStore]
+    skipped: list[SkippedPath]
 
 
 @dataclass(frozen=True)

@@ -26,13 +26,13 @@ from backend.common.errors import (
     UnknownModel,
     Validation,
 )
-from backend.common.formats.gguf import first_part, how_to_join, is_split_by_hand
+from backend.common.formats.gguf import first_part
 from backend.common.formats.safetensors import FETCH
-from backend.common.types import Importable, ImportableModel, JsonObject, Model, ModelState, ModelStore
+from backend.common.types import Importable, ImportableModel, JsonObject, Model, ModelState, ModelStore, SkippedPath
 from backend.models.converted_forms import with_forms
 from backend.models.details import details, licence, notices_of
-from backend.models.entries import SERVED_BY, Entry, configured_models, entry_for, shipped, suffixes
-from backend.models.file_checks import absent, check, file_bytes, is_there, stamp_of
+from backend.models.entries import BUILT_IN, SERVED_BY, Entry, configured_models, entry_for, shipped, suffixes
+from backend.models.file_checks import FETCHABLE, absent, check, file_bytes, is_there, stamp_of
 from backend.models.folders import READ_S, Folders
 from backend.models.model_ids import ModelIds, legacy_slug
 from backend.models.sources import Source
@@ -88,6 +88,7 @@ class Catalogue:
         files = [file for file in self._folders.model_files() if file not in taken]
         stamps = stamps_of(files, READ_S)
         self._file_entries = {file: known for file, known in self._file_entries.items() if file in stamps}
+        self.ids.store(files, entries.__contains__)
         for file in files:
             entry = self._entry_of_listed(file, stamps.get(file), entries)
             entries[entry.id] = entry
@@ -201,6 +202,7 @@ class Catalogue:
                 **({"sounds": sorted(song.sounds)} if (song := entry.song) and song.sounds else {}),
                 **facts,
             },
+            removable=self._is_removable(entry),
             notices=[*notices_of(facts), *(entry.source.notices or [] if entry.source else [])]
             if problem is None
             else [],
@@ -212,7 +214,8 @@ class Catalogue:
         known = {str(entry.target): entry.id for entry in self.entries().values()}
         models = [self._importable(stored, known.get(str(stored.path))) for stored in listing.models]
         stores = [ModelStore(store.program, str(store.path), store.models, store.reason) for store in listing.stores]
-        return Importable(models, stores)
+        skipped = [SkippedPath(*each) for each in self.notices()]
+        return Importable(models, stores, skipped)
 
     def _importable(self, stored: StoredModel, id_: str | None) -> ImportableModel:
         if stored.path is None:
@@ -301,18 +304,43 @@ class Catalogue:
         return id_ in self._own
 
     def in_own_folder(self, entry: Entry) -> bool:
-        """Return whether its file is directly in the download folder."""
-        return entry.target.parent == self._settings.models_dir
+        """Return whether its file is in the download folder, or in a folder below."""
+        return self._settings.models_dir in entry.target.parents
+
+    def check_removable(self, entry: Entry) -> None:
+        """Raise Validation for a model that Touchstone does not manage."""
+        if self.is_own(entry.id):
+            raise Validation(
+                f"{entry.id} is configured in config.yaml, which Touchstone does not change.",
+                f"Remove `models.{entry.id}` there; the file is kept.",
+            )
+        if entry.source and entry.source.kind == BUILT_IN:
+            raise Validation(f"{entry.id} is a part of Touchstone itself.", "Keep it; it takes no extra disk space.")
+        is_added = entry.id in self.added.entries()
+        if is_added and self.is_default(entry.id):
+            raise Validation(
+                f"{entry.id} is a default model in config.yaml; without it the server does not start.",
+                "Set another one under `default_models` first.",
+            )
+        is_fetched = entry.source is not None and entry.source.kind in FETCHABLE
+        if not is_added and not is_fetched and not self.in_own_folder(entry):
+            raise Validation(f"{entry.target} is in a folder that Touchstone does not manage.", "Remove it by hand.")
+
+    def _is_removable(self, entry: Entry) -> bool:
+        """Return whether something of the model is here, and Touchstone manages it."""
+        try:
+            self.check_removable(entry)
+        except Validation:
+            return False
+        return entry.id in self.added.entries() or is_there(entry.target) or entry.target.is_symlink()
 
     def silent_folders(self) -> list[Path]:
         """Return the model folders that did not answer at the last listing."""
         return self._folders.silent()
 
     def notices(self) -> list[tuple[str, str, str]]:
-        """Return notices on files in the model folders that are not models: file, detail, remedy."""
-        pieces = [file for file in self._folders.files() if is_split_by_hand(file.name)]
-        detail = "This is one part of a manually split file; such parts are not models."
-        return [(str(file), detail, how_to_join(file.name)) for file in pieces]
+        """Return what is left out of the model folders: path, detail, remedy."""
+        return [(encodable(str(path)), reason, remedy) for path, reason, remedy in self._folders.skipped()]
 
     def _check_defaults(self) -> None:
         for task, id_ in (("text", self._settings.default_models.text), ("music", self._settings.default_models.music)):

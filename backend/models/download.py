@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from backend.child import handle
+from backend.child.download.errors import KEPT_FREE_BYTES, fits
 from backend.child.download.hub_client import HubOrder
 from backend.child.download.results import DownloadedFile, FileOrder, HubDownload, WebOrder
 from backend.child.download.workspace import NAME, part_for, sweep
@@ -134,10 +135,10 @@ def check_space(entry: Entry) -> None:
             f"The folder {entry.target.parent} cannot be used: {error.strerror}.",
             "Set TOUCHSTONE_DATA_DIR to a writable folder.",
         ) from error
-    if free < needed:
+    if needed and not fits(needed, free):
         raise DiskFull(
             f"Downloading {entry.name} temporarily needs {needed / 1e6:.0f} MB; {entry.target.parent} has "
-            f"{free / 1e6:.0f} MB free.",
+            f"{free / 1e6:.0f} MB free, and {KEPT_FREE_BYTES / 1e9:.0f} GB must stay free.",
             "Free some space, or set TOUCHSTONE_DATA_DIR to a folder on another disk.",
         )
 

@@ -14,12 +14,13 @@ from backend.common.commands import command
 from backend.common.config.settings.schema import Task
 from backend.common.errors import Configuration, JobActive, ModelBroken, ModelNotDownloaded, UnknownModel, Validation
 from backend.common.files import is_reserved_windows_name
+from backend.common.formats.gguf import parts
 from backend.common.formats.gguf.kinds import part_names
 from backend.engines import engines
 from backend.models import hub_cache
 from backend.models.converted_forms import drop_forms
-from backend.models.entries import BUILT_IN, Entry, entry_for
-from backend.models.file_checks import FETCHABLE, check, is_there
+from backend.models.entries import Entry, entry_for
+from backend.models.file_checks import check, is_there
 from backend.models.model_ids import slug
 from backend.models.sources import STORES, Source, parse
 from backend.models.stores import find_stored
@@ -78,7 +79,7 @@ def remove(catalogue: Catalogue, id_: str) -> None:
     if id_ not in entries:
         raise UnknownModel(f"Unknown model {id_[:200]!r}.", "GET /api/models lists them.", valid=list(entries))
     entry = entries[id_]
-    _check_removable(catalogue, entry)
+    catalogue.check_removable(entry)
     if entry.source and entry.source.kind in ("path", *STORES):
         catalogue.added.drop(id_)  # the file is the user's, or another program's
         return
@@ -154,7 +155,7 @@ def settle(catalogue: Catalogue, entry: Entry, came: Mapping[str, Any]) -> None:
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir():
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
@@ -163,7 +164,7 @@ def _remove(path: Path) -> None:
 def _files(entry: Entry) -> list[Path]:
     """Return the model's file, or all parts of a split model, existing or not."""
     if entry.source is None or entry.source.url is None:
-        return [entry.target]
+        return parts(entry.target) or [entry.target]
     return [entry.target.with_name(name) for name in part_names(entry.target.name)]
 
 
@@ -217,21 +218,3 @@ def _free_id(source: Source, taken: Collection[str]) -> str:
     while id_ in taken:
         id_, number = f"{stem}-{number}", number + 1
     return id_
-
-
-def _check_removable(catalogue: Catalogue, entry: Entry) -> None:
-    if catalogue.is_own(entry.id):
-        raise Validation(
-            f"{entry.id} is configured in config.yaml, which Touchstone does not change.",
-            f"Remove `models.{entry.id}` there; the file is kept.",
-        )
-    if entry.source and entry.source.kind == BUILT_IN:
-        raise Validation(f"{entry.id} is a part of Touchstone itself.", "Keep it; it takes no extra disk space.")
-    added = entry.id in catalogue.added.entries()
-    if added and catalogue.is_default(entry.id):
-        raise Validation(
-            f"{entry.id} is a default model in config.yaml; without it the server does not start.",
-            "Set another one under `default_models` first.",
-        )
-    if not added and not (entry.source and entry.source.kind in FETCHABLE) and not catalogue.in_own_folder(entry):
-        raise Validation(f"{entry.target} is in a folder that Touchstone does not manage.", "Remove the file by hand.")

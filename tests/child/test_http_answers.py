@@ -127,6 +127,9 @@ def test_a_full_disk_of_windows_is_recognised_by_its_own_number() -> None:
 
 
 def test_numbers_of_a_full_disk_are_shown_if_they_are_known() -> None:
-    assert "2 MB are needed and 1 MB free" in disk_full(Path("/models"), 2_000_000, 1_000_000).detail
+    assert (
+        "2 MB are needed, 1 MB are free, and 2 GB must stay free"
+        in disk_full(Path("/models"), 2_000_000, 1_000_000).detail
+    )
     assert "needed" not in disk_full(Path("/models")).detail
     assert "set HF_HOME" in disk_full(Path("/models"), other="set HF_HOME").remedy

@@ -321,7 +321,7 @@ def test_in_wsl_the_folders_of_windows_are_searched(
 
 def test_a_machine_without_other_programs_has_nothing_to_import(build: Callable[..., Catalogue]) -> None:
     found = build().importable()
-    assert (found.models, found.stores) == ([], [])
+    assert (found.models, found.stores, found.skipped) == ([], [], [])
     assert importable_table(asdict(found)).startswith("No models of Ollama")
 
 

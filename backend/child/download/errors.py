@@ -8,6 +8,7 @@ from pathlib import Path
 from backend.common.installer_errors import Operation, diagnose
 
 _LISTED_BY_HAND = "A model file that you fetched another way can be listed under `models:` in config.yaml."
+KEPT_FREE_BYTES = 2_000_000_000  # a download that would leave less is refused before it starts
 _CODES = {"damaged": "model_broken"}
 
 
@@ -53,11 +54,19 @@ def not_fetched(why: str, remedy: str) -> Refused:
     return Refused("model_not_downloaded", f"The model could not be downloaded: {why}.", remedy)
 
 
+def fits(needed: int, free: int) -> bool:
+    """Return whether a download leaves enough free space for the system and other programs."""
+    return needed + KEPT_FREE_BYTES <= free
+
+
 def disk_full(
     folder: Path, needed: int | None = None, free: int = 0, other: str = "set TOUCHSTONE_DATA_DIR"
 ) -> Refused:
     """Return the error for a disk that is too small. `needed` and `free` are bytes; `other` moves the folder."""
-    numbers = "" if needed is None else f": {needed / 1e6:.0f} MB are needed and {free / 1e6:.0f} MB free"
+    numbers = ""
+    if needed is not None:
+        kept = f"{KEPT_FREE_BYTES / 1e9:.0f} GB must stay free"
+        numbers = f": {needed / 1e6:.0f} MB are needed, {free / 1e6:.0f} MB are free, and {kept}"
     return Refused(
         "disk_full",
         f"The disk is full: the model does not fit into {folder}{numbers}.",

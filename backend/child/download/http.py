@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from backend.child.download.errors import Refused, disk_full, explain_os
+from backend.child.download.errors import Refused, disk_full, explain_os, fits
 from backend.child.download.http_errors import (
     RemoteFile,
     TransientError,
@@ -227,7 +227,7 @@ class Transfer:
         if expected is not None and total is not None and total != expected:
             raise self._broken(f"has {total} bytes instead of {expected}")
         free = shutil.disk_usage(self._order.to.parent).free + (0 if offset else self._partial.size)
-        if total is not None and total - offset > free:
+        if total is not None and not fits(total - offset, free):
             raise disk_full(self._order.to.parent, needed=total - offset, free=free)
 
     def _check_head(self, chunks: Iterator[bytes], version: FileVersion) -> bytes:

@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from backend.child.download.errors import Refused, disk_full, explain_os
+from backend.child.download.errors import Refused, disk_full, explain_os, fits
 from backend.child.download.http import Order, fetch_http
 from backend.child.download.hub_client import HubClient, HubFile, HubOrder, Unreached, is_safe_path
 from backend.child.download.hub_errors import corrupt_file, not_cached, other_file
@@ -170,7 +170,7 @@ class _HubDownload:
         cache = self._client.cache
         cache.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(cache).free
-        if needed > free:
+        if needed and not fits(needed, free):
             raise disk_full(cache, needed, free, "set HF_HOME")
 
 

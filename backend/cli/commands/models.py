@@ -171,6 +171,7 @@ def importable_table(found: JsonObject) -> str:
     if not found["models"]:
         lines = ["No models of Ollama, LM Studio, Hugging Face's cache or llama.cpp are on this machine."]
     lines += [f"{store['path']}: {store['reason']}" for store in found["stores"] if store["reason"]]
+    lines += [f"{each['path']}: {each['reason']} {each['remedy']}" for each in found["skipped"]]
     if any(model["state"] == "ready" and not model["id"] for model in found["models"]):
         lines.append(f"Add one: {command('models add SOURCE')}. It is used in place.")
     return "\n".join(lines)

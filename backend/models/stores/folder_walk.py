@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ def walk(
     depth: int,
     is_left_out: Callable[[Path], bool] = lambda folder: False,
     most_entries: int = MOST_ENTRIES,
+    limit_s: float = 60.0,
 ) -> FolderWalk:
     """Return the files and the model folders below `root`. Hidden entries are left out. Raises OSError for `root`.
 
@@ -32,9 +34,12 @@ def walk(
     result = FolderWalk()
     seen = {_identity(root)}
     pending = [(root, sorted(os.scandir(root), key=lambda entry: entry.name), depth)]
-    entries = 0
+    entries, until_s = 0, time.monotonic() + limit_s
     while pending:
         folder, content, levels = pending.pop(0)
+        if time.monotonic() > until_s:
+            result.skipped.append((folder, f"the search took more than {limit_s:g} s"))
+            return result
         for entry in content:
             path = folder / entry.name
             if entry.name.startswith("."):
