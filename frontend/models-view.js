@@ -45,6 +45,7 @@ function entry(model, acts) {
   model.details?.good_at && !model.details.test_model && el("p", { class: "quiet" }, model.details.good_at),
   el("p", { class: "quiet", dir: "auto" }, [model.id, model.task, bytes(model.bytes), model.licence ?? "licence unknown",
     fitWords(model.fits)?.words, model.engines?.length && `runs with ${model.engines.join(", ")}`, `from ${plain(model.source)}`].filter(Boolean).join(" · ")),
+  ...(model.fits ?? []).map(({ reason }) => el("p", { class: "quiet" }, reason)),
   conditions(model) && el("p", { class: "hint" }, conditions(model)),
   model.state !== "ready" && model.reason && el("p", { class: "hint" }, prose([model.reason, model.remedy ?? ""].map(sentence).join(" "))),
   el("p", { class: "coming", "data-model": model.id }),

@@ -38,11 +38,21 @@ export function rows(job) {
     ["Time in the queue", seconds(times.queued_s)], ["Loading the model", seconds(times.load_s)],
     ["First token after", seconds(times.first_token_s)], ["Running", seconds(times.run_s)], ["Total", seconds(times.total_s)],
     ["Memory before", bytes(memory.before_bytes)], ["Peak memory", bytes(memory.peak_bytes)], ["Memory after", bytes(memory.after_bytes)],
+    ...memoryRows(receipt),
     ["Batched", plain(receipt.batched)], ["Threads", plain(receipt.threads)], ["Seed", plain(receipt.seed)],
     ["Model file", plain(receipt.model_file)], ["Chat template", plain(receipt.chat_template)],
     ["Versions", plain(receipt.versions)], ["Worker process", plain(receipt.worker_pid)],
     ["Created", moment(job.created_at)], ["Ended", moment(job.ended_at)],
   ];
+}
+
+/** @param {Receipt} receipt @returns {[string, string][]} Return what was loaded, and where its memory is */
+function memoryRows({ slots, context_tokens: tokens, fit }) {
+  /** @type {[string, string][]} */
+  const found = tokens == null ? [] : [["Context", `${tokens} tokens for each of ${plain(slots)}`]];
+  if (fit) found.push(["Memory plan", fit.explanation]);
+  if (fit?.retried) found.push(["Loaded again", fit.retried]);
+  return found;
 }
 
 /** @param {Receipt} receipt @returns {[string, string][]} Return the time of each phase, and its speed for audio */

@@ -31,7 +31,7 @@
  *   options_schemas?: Record<string, Schema>, tasks?: string[], details?: {inputs?: Slot[], sounds?: string[],
  *   non_commercial?: boolean|null, gated?: boolean, memory?: {setting: string, bytes: number}[],
  *   test_model?: boolean, good_at?: string, licence_terms?: string|null}, fits?: ModelFit[]}} Model
- * @typedef {{device: string, engine: string, engine_reason: string}} ModelFit
+ * @typedef {Fit & {engine: string, engine_reason: string}} ModelFit
  * @typedef {{device: string, fits: "yes"|"partly"|"no"|null, reason: string}} Fit
  * @typedef {{model: string, name: string, state: string, bytes: number|null, download_s: number|null, licence: string|null,
  *   reason: string, offer: boolean}} Recommended
@@ -51,6 +51,7 @@
  *   reason: string|null, engine: string|null, runtime: string|null, hardware_id: string|null, placement: Placement|null,
  *   attempts: Attempt[], memory: Record<string, number|null>, versions: Record<string, string>,
  *   times: Record<string, number|null>, counts: Record<string, number>, batched: boolean, threads: number|null,
+ *   slots?: number|null, context_tokens?: number|null, fit?: {explanation: string, retried: string|null}|null,
  *   seed?: number|null, audio_s?: number|null, phases?: Record<string, number>, chosen?: Record<string, any>,
  *   model_file: string|null, chat_template: string|null, rate: {value: number, unit: string}|null,
  *   worker_pid: number|null, variations?: number[]|null, parts?: Receipt[]}} Receipt
