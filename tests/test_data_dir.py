@@ -6,13 +6,19 @@ import json
 import os
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from backend.common import data_dir
+from backend.common.config.settings import load_settings
 from backend.common.data_dir import STALE_S, DataDir, scratch_prefix
 from backend.common.errors import Configuration
+from backend.common.json_file import JsonFile
+from backend.manager import ModelManager
+from backend.server.auth_token import kept_token
 
 
 def test_the_second_is_told_who_holds_it(tmp_path: Path) -> None:
@@ -103,3 +109,39 @@ def test_a_folder_that_is_made_is_for_its_user_alone(tmp_path: Path) -> None:
     folder.acquire()
     assert folder.path.stat().st_mode & 0o777 == 0o700
     folder.release()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+@pytest.mark.parametrize("name", ["token", "jobs.sqlite3", "proofs.json", "server.json", "lock", "stop", "models.json"])
+def test_a_pipe_in_the_folder_is_named_before_it_is_read(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(Configuration, match=f"^{name} in the data folder .* is a pipe or a device") as caught:
+        ModelManager(load_settings({"storage.data_dir": str(tmp_path)}, {}))
+    assert "Delete it" in caught.value.remedy
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_what_becomes_a_pipe_later_is_not_waited_for(tmp_path: Path) -> None:
+    for name in ("token", "server.json", "stop", "kept.json"):
+        os.mkfifo(tmp_path / name)
+    folder = DataDir(tmp_path)
+    assert folder.holder() is None and not folder.stop_asked()
+    assert kept_token(tmp_path) is None
+    assert JsonFile(tmp_path / "kept.json", "a", 1).read() is None
+
+
+def test_a_folder_that_does_not_answer_is_refused_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reads of a dead mount never return; here they return when the test ends."""
+    ended = threading.Event()
+    monkeypatch.setattr(data_dir, "ANSWER_S", 0.05)
+    monkeypatch.setattr(data_dir, "_special_file", lambda folder: ended.wait(30))
+    try:
+        with pytest.raises(Configuration, match=r"cannot be read: no answer within 0\.05 s") as caught:
+            DataDir(tmp_path).check()
+        assert f"ls {tmp_path}" in caught.value.remedy
+        JsonFile(tmp_path / "kept.json", "a", 1).write({})  # at once: nothing in that folder is tried again
+        assert not (tmp_path / "kept.json").exists() and kept_token(tmp_path) is None
+    finally:
+        ended.set()

@@ -12,7 +12,10 @@ import pytest
 
 from backend.child import spawner
 from backend.child.handle import ChildStartError
-from backend.child.spawner import spawn_child
+from backend.child.one_shot import run_one_shot
+from backend.child.spawner import spawn_child, spawn_process
+from backend.common.errors import WorkerCrashed
+from backend.common.types import Progress
 from backend.scheduling.card_sensors import SensorProcess
 from tests.faulty import faulty
 
@@ -31,6 +34,44 @@ def test_a_start_that_fails_is_raised() -> None:
 
     with pytest.raises(ChildStartError, match="Permission denied"):
         asyncio.run(spawn_child(failing, "python", []))
+
+
+def test_a_start_of_a_program_without_frames_does_not_hold_the_loop_either() -> None:
+    """The program that starts after all has no caller: it is ended, and its pipes are closed."""
+    block = threading.Event()
+    started: list[subprocess.Popen[bytes]] = []
+
+    def blocked(python: str, arguments: list[str]) -> subprocess.Popen[bytes]:
+        block.wait(30)
+        started.append(sleeper(python, arguments))
+        return started[-1]
+
+    async def play() -> None:
+        with pytest.raises(ChildStartError, match="did not start within 0.05 s"):
+            await spawn_process(blocked, "python", [], limit_s=0.05)
+        block.set()
+        until = time.monotonic() + 10
+        while not (started and started[0].returncode is not None) and time.monotonic() < until:
+            await asyncio.sleep(0.01)
+        assert started[0].returncode is not None and started[0].stdin and started[0].stdin.closed
+
+    asyncio.run(play())
+
+
+def test_a_one_shot_program_starts_off_the_event_loop() -> None:
+    threads: list[int] = []
+
+    def spawn(python: str, arguments: list[str]) -> subprocess.Popen[bytes]:
+        threads.append(threading.get_ident())
+        raise PermissionError(13, "Permission denied", python)
+
+    with pytest.raises(WorkerCrashed, match="could not be started: PermissionError"):
+        asyncio.run(run_one_shot(spawn, ["install"], b"{}", ignore_progress))
+    assert threads != [threading.get_ident()]
+
+
+async def ignore_progress(progress: Progress) -> None:
+    """Ignore it."""
 
 
 def test_a_start_that_does_not_return_holds_neither_the_loop_nor_later_starts() -> None:

@@ -20,8 +20,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, get_args, get_origin, get_type_hints, is_typeddict
 
-from backend.child.handle import Spawn, open_pipe
+from backend.child.handle import ChildStartError, Spawn, open_pipe
 from backend.child.process_end import ProcessEnd
+from backend.child.spawner import spawn_process
 from backend.common.clean_text import clean, clean_data
 from backend.common.errors import WorkerCrashed, from_child
 from backend.common.types import JsonObject, Progress
@@ -53,7 +54,9 @@ async def run_one_shot(
     """
     loop = asyncio.get_running_loop()
     try:
-        process = spawn(sys.executable, arguments)  # in the thread of the loop: see handle.py on the death signal
+        process = await spawn_process(spawn, sys.executable, arguments)
+    except ChildStartError as error:
+        raise WorkerCrashed(f"The {arguments[0]} program could not be started: {error}.", "Retry.") from error
     except Exception as error:  # OSError, MemoryError, RuntimeError: no thread
         why = clean(f"{type(error).__name__}: {error}")
         raise WorkerCrashed(f"The {arguments[0]} program could not be started: {why}.", "Retry.") from error

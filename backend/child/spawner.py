@@ -8,21 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import queue
+import subprocess
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any, TypeVar
 
 from backend.child.handle import ChildProcess, ChildStartError, FrameSchema, Spawn, start_child
 
 LIMIT_S = 10.0  # a start takes milliseconds; one from a dead network mount never returns
 
 
+Started = ChildProcess | subprocess.Popen[bytes]
+AnyStarted = TypeVar("AnyStarted", ChildProcess, subprocess.Popen[bytes])
+
+
 @dataclass(frozen=True)
 class _Order:
-    start: Callable[[], ChildProcess]
+    start: Callable[[], Started]
     loop: asyncio.AbstractEventLoop
-    done: asyncio.Future[ChildProcess]
+    done: asyncio.Future[Any]
 
 
 class _Thread(threading.Thread):
@@ -42,14 +48,21 @@ class _Thread(threading.Thread):
             try:
                 order.loop.call_soon_threadsafe(_deliver, order.done, child, error)
             except RuntimeError:  # the event loop is closed
-                if child:
-                    child.kill()
+                _discard(child)
 
 
-def _deliver(done: asyncio.Future[ChildProcess], child: ChildProcess | None, error: Exception | None) -> None:
+def _discard(child: Started | None) -> None:
+    """End a child that has no caller."""
+    if child:
+        child.kill()
+    if isinstance(child, subprocess.Popen):
+        with child:  # closes its pipes and waits for its end
+            pass
+
+
+def _deliver(done: asyncio.Future[Any], child: Started | None, error: Exception | None) -> None:
     if done.done():  # its caller was cancelled, or gave up
-        if child:
-            child.kill()
+        _discard(child)
     elif child:
         done.set_result(child)
     else:
@@ -68,11 +81,23 @@ async def spawn_child(
 ) -> ChildProcess:
     """Start a program in the interpreter `python`. `schema` checks its frames, optional. Raises ChildStartError."""
     loop = asyncio.get_running_loop()
-    done: asyncio.Future[ChildProcess] = loop.create_future()
+    return await _started(partial(start_child, spawn, python, arguments, schema, loop), python, limit_s)
+
+
+async def spawn_process(
+    spawn: Spawn, python: str, arguments: list[str], limit_s: float = LIMIT_S
+) -> subprocess.Popen[bytes]:
+    """Start a program that sends no frames. Raises ChildStartError after `limit_s`, and what `spawn` raises."""
+    return await _started(partial(spawn, python, arguments), python, limit_s)
+
+
+async def _started(start: Callable[[], AnyStarted], python: str, limit_s: float) -> AnyStarted:
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[AnyStarted] = loop.create_future()
     if not _threads:
         _threads.append(_Thread())
     thread = _threads[-1]
-    thread.orders.put(_Order(partial(start_child, spawn, python, arguments, schema, loop), loop, done))
+    thread.orders.put(_Order(start, loop, done))
     try:
         await asyncio.wait({done}, timeout=limit_s)
     finally:

@@ -13,17 +13,21 @@ import os
 import secrets
 import shutil
 import socket
+import stat
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+from backend.common.bounded_reads import NoAnswer, bounded_read
 from backend.common.errors import Configuration
 from backend.common.file_lock import FileLock
+from backend.common.files import read_text
 from backend.common.types import JsonObject
 
 BEAT_S = 5.0
 STALE_S = 20.0
+ANSWER_S = 4.0  # for the folder at the start: a sleeping disk needs seconds
 # Bytes: with 50 for appended names this is 103, the longest socket path on macOS (Linux: 107).
 SCRATCH_HOME_LIMIT = 53
 
@@ -38,6 +42,24 @@ class DataDir:
         self._stop = path / "stop"
         self._url: str | None = None
         self.id = secrets.token_hex(8)  # distinguishes this server from a later one at the same address
+
+    def check(self) -> None:
+        """Raise Configuration if the folder does not answer, or holds a pipe or a device, whose read would not end."""
+        try:
+            if special := bounded_read(self.path, lambda: _special_file(self.path), ANSWER_S):
+                raise Configuration(
+                    f"{special} in the data folder {self.path} is a pipe or a device, not a file.",
+                    "Delete it, or set TOUCHSTONE_DATA_DIR to another folder.",
+                )
+        except NoAnswer as error:
+            raise Configuration(
+                f"The data folder {self.path} cannot be read: {error.strerror}. Its disk or network mount does not "
+                "respond.",
+                f"Check that `ls {self.path}` returns, and mount it again; or set TOUCHSTONE_DATA_DIR to another "
+                "folder.",
+            ) from error
+        except OSError:
+            return  # it is missing, or `acquire` names what is wrong
 
     def acquire(self) -> None:
         """Create the folder and lock it. Raises Configuration that names the holder."""
@@ -71,14 +93,18 @@ class DataDir:
             "beat": time.time(),
         }
         temporary = self._server_file.with_suffix(f".{os.getpid()}")
-        with contextlib.suppress(OSError):  # the job history reports a full disk; here only the heartbeat gets old
+
+        def replace() -> None:
             temporary.write_text(json.dumps(note))
             temporary.replace(self._server_file)
+
+        with contextlib.suppress(OSError):  # the job history reports a full disk; here only the heartbeat gets old
+            bounded_read(self._server_file, replace)
 
     def holder(self) -> JsonObject | None:
         """Return the last heartbeat of the server that holds or held the folder, None if there is none."""
         with contextlib.suppress(OSError, ValueError):
-            note = json.loads(self._server_file.read_text())
+            note = json.loads(bounded_read(self._server_file, lambda: read_text(self._server_file)))
             return note if isinstance(note, dict) else None
         return None
 
@@ -89,15 +115,15 @@ class DataDir:
     def stop_asked(self) -> bool:
         """Return whether this server was asked to stop."""
         with contextlib.suppress(OSError, UnicodeDecodeError):
-            return self._stop.read_text() == self.id
+            return bounded_read(self._stop, lambda: read_text(self._stop)) == self.id
         return False
 
     def release(self) -> None:
         """Release the folder."""
         if self._lock.held:
             with contextlib.suppress(OSError):
-                self._server_file.unlink(missing_ok=True)
-                self._stop.unlink(missing_ok=True)
+                bounded_read(self._server_file, lambda: self._server_file.unlink(missing_ok=True))
+                bounded_read(self._stop, lambda: self._stop.unlink(missing_ok=True))
             self._lock.release()
 
     def _sweep(self) -> None:
@@ -117,6 +143,16 @@ class DataDir:
             f"The data folder {self.path} is in use by {who}{where}.",
             "Use that server, stop it, or set TOUCHSTONE_DATA_DIR to another folder.",
         )
+
+
+def _special_file(folder: Path) -> str | None:
+    """Return the name of an entry that is a pipe or a device, None if there is none."""
+    for entry in folder.iterdir():
+        with contextlib.suppress(OSError):
+            mode = entry.stat().st_mode
+            if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+                return entry.name
+    return None
 
 
 def scratch_home() -> str:

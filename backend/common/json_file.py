@@ -7,6 +7,9 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from backend.common.bounded_reads import bounded_read
+from backend.common.files import read_text
+
 log = logging.getLogger(__name__)
 
 
@@ -20,21 +23,28 @@ class JsonFile:
 
     def read(self) -> Any:
         """Return the content, None if the file is missing, invalid or of another format."""
-        if self._path is None:
+        path = self._path
+        if path is None:
             return None
         try:
-            document = json.loads(self._path.read_text(encoding="utf-8"))
+            document = json.loads(bounded_read(path, lambda: read_text(path)))
             return document[self._key] if document["format"] == self._form else None
         except (OSError, ValueError, LookupError, TypeError):
             return None
 
     def write(self, content: Any) -> None:
         """Replace the content. A write error is only logged."""
-        if self._path is None:
+        path = self._path
+        if path is None:
             return
+        text = json.dumps({"format": self._form, self._key: content})
+
+        def replace() -> None:
+            temporary = path.with_suffix(".tmp")
+            temporary.write_text(text, encoding="utf-8")
+            temporary.replace(path)
+
         try:
-            temporary = self._path.with_suffix(".tmp")
-            temporary.write_text(json.dumps({"format": self._form, self._key: content}), encoding="utf-8")
-            temporary.replace(self._path)
+            bounded_read(path, replace)
         except OSError as error:
-            log.warning(f"failed to write {self._path.name}", extra={"detail": str(error)})
+            log.warning(f"failed to write {path.name}", extra={"detail": str(error)})

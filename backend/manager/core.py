@@ -70,8 +70,9 @@ class Core:
 
     def _make_stores(self, settings: Settings) -> None:
         """Make what is kept in memory and in the data folder."""
-        self.catalogue = Catalogue(settings, lambda task: options_schema(task, settings.text.max_tokens))
         self.data_dir = DataDir(settings.data_dir)
+        self.data_dir.check()  # before the first read
+        self.catalogue = Catalogue(settings, lambda task: options_schema(task, settings.text.max_tokens))
         self.event_bus = EventBus()
         self.metrics = Metrics()
         self._store = JobStore(settings.data_dir / "jobs.sqlite3")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from backend.child.download.workspace import NAME, lock_for
-from backend.common.files import is_reserved_windows_name
+from backend.common.files import is_reserved_windows_name, read_text
 from backend.common.formats.gguf.kinds import PICKLES
 from backend.engines import model_formats
 
@@ -111,7 +111,7 @@ class ModelIds:
         if (facts.st_ino, facts.st_mtime_ns) == self._stamp:
             return
         try:
-            stored: dict[str, str] = json.loads(self._file.read_text(encoding="utf-8"))["ids"]
+            stored: dict[str, str] = json.loads(read_text(self._file))["ids"]
             self._paths |= {id_: self._folder / path for id_, path in stored.items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             log.warning("ids of models not readable", extra={"file": str(self._file), "detail": str(error)})

@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from backend.child.download.workspace import sync_folder
+from backend.common.files import read_text
 from backend.common.types import JsonObject
 
 RUNTIMES = "runtimes"  # in the data folder
@@ -137,7 +138,7 @@ def _read(file: Path) -> JsonObject:
 
 @lru_cache(maxsize=128)
 def _parsed(file: Path, *_facts: int) -> JsonObject:
-    read = json.loads(file.read_text(encoding="utf-8"))
+    read = json.loads(read_text(file))
     return read if isinstance(read, dict) else {}
 
 

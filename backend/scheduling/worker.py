@@ -194,7 +194,7 @@ class Worker:
         """
         clock = asyncio.get_running_loop().time
         started_at = clock()
-        self._scratch_dir = tempfile.mkdtemp(prefix=self._scratch_prefix, dir=scratch_home())
+        self._scratch_dir = await self._make_scratch_dir()
         try:
             async with asyncio.timeout(self._limits.load_s):
                 frame = await self._start(engine, replace(request, scratch=self._scratch_dir), on_memory, job_id)
@@ -289,13 +289,22 @@ class Worker:
             self._child.kill()
             ending: asyncio.Future[Any] = self._reader or asyncio.ensure_future(self._child.ended())
             await asyncio.wait({ending}, timeout=2.0)
-        self._remove_scratch_dir()
+        await self._remove_scratch_dir()
 
-    def _remove_scratch_dir(self) -> None:
+    async def _make_scratch_dir(self) -> str:
+        """Return a new scratch folder. If this call is cancelled, the folder is removed once it is there."""
+        made = asyncio.ensure_future(asyncio.to_thread(tempfile.mkdtemp, None, self._scratch_prefix, scratch_home()))
+        try:
+            return await asyncio.shield(made)
+        except asyncio.CancelledError:
+            made.add_done_callback(_remove_folder)
+            raise
+
+    async def _remove_scratch_dir(self) -> None:
         """Remove the scratch folder. It may hold the socket of a program that the child started."""
-        if self._scratch_dir:
-            shutil.rmtree(self._scratch_dir, ignore_errors=True)
-            self._scratch_dir = None
+        folder, self._scratch_dir = self._scratch_dir, None
+        if folder:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     async def _start(self, engine: str, request: LoadRequest, on_memory: OnMemory, job_id: str | None) -> Frame:
         """Start the child and return its `loaded` frame."""
@@ -348,9 +357,9 @@ class Worker:
             self._log(
                 logging.WARNING, "worker exited", jobs=jobs, code=self._exit_error.code, cause=self._exit_error.detail
             )
-        self._remove_scratch_dir()
         for run in self._runs.values():
             run.frames.put_nowait(None)
+        await self._remove_scratch_dir()
 
     async def _next_frame(self, run: _Run) -> Frame:
         """Return the job's next frame. Raises why the child ended, or WorkerHung."""
@@ -462,3 +471,8 @@ def classify_exit(
         f"Rerun the job. If it fails again, choose another device or engine and run `{command('doctor')}`.",
         **({KILLED: True} if child.killed_from_outside else {}),
     )
+
+
+def _remove_folder(made: asyncio.Future[str]) -> None:
+    if not made.cancelled() and not made.exception():
+        shutil.rmtree(made.result(), ignore_errors=True)

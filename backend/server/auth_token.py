@@ -13,8 +13,10 @@ import re
 import secrets
 from pathlib import Path
 
+from backend.common.bounded_reads import bounded_read
 from backend.common.config.settings import Settings, is_loopback
 from backend.common.errors import Configuration
+from backend.common.files import read_text
 
 _TOKEN = re.compile(r"[!-~]{16,}")
 
@@ -32,8 +34,9 @@ class Token:
     def value(self) -> str | None:
         """The token, None if none is required. A missing or invalid file keeps the last valid token in force."""
         if self._file:
+            file = self._file
             with contextlib.suppress(OSError):
-                stamp = self._file.stat().st_mtime_ns
+                stamp = bounded_read(file, lambda: file.stat().st_mtime_ns)
                 if stamp != self._stamp:
                     self._stamp, self._kept = stamp, _read(self._file) or self._kept
         return self._fixed or self._kept
@@ -74,6 +77,6 @@ def _file(data_dir: Path) -> Path:
 
 def _read(file: Path) -> str | None:
     with contextlib.suppress(OSError, UnicodeDecodeError):
-        token = file.read_text(encoding="utf-8").strip()
+        token = bounded_read(file, lambda: read_text(file)).strip()
         return token if _TOKEN.fullmatch(token) else None
     return None
