@@ -4,11 +4,11 @@ ARG BASE_IMAGE=python:3.11-slim-bookworm
 
 FROM ${BASE_IMAGE} AS environment
 WORKDIR /app
-COPY requirements.txt ./
+COPY requirements.txt constraints.txt ./
 # Bytecode is compiled now, since the file system is read-only later. Tests, type stubs, build tools and model builders of
 # packages are removed.
 RUN python3 -m venv .venv \
-    && .venv/bin/pip install --no-cache-dir --no-compile --disable-pip-version-check -r requirements.txt \
+    && .venv/bin/pip install --no-cache-dir --no-compile --disable-pip-version-check -r requirements.txt -c constraints.txt \
     && find .venv -depth -type d \( -name tests -o -name __pycache__ \) -exec rm -r {} + \
     && find .venv -name '*.pyi' -delete \
     && for part in setuptools pkg_resources onnxruntime/tools onnxruntime_genai/models; do \

@@ -184,9 +184,7 @@ class Backend:
     systems: tuple[str, ...] = ("linux", "win32", "darwin")  # values of sys.platform where it is expected
     vendors: tuple[str, ...] = ()  # vendors of the hardware it drives, as the inventory spells them; empty: any
     offers: tuple[InstallOffer, ...] = ()
-    successor: str = (
-        ""  # the backend that replaced it; it then has no recipe, only a user's own interpreter provides it
-    )
+    successor: str = ""  # the backend that replaced it; then only a user's own interpreter provides it
     leads_unmeasured: bool = True  # whether `auto` may choose it before anything is measured
     onnx: OnnxProvider | None = None
     torch: TorchSupport | None = None

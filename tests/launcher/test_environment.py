@@ -93,6 +93,22 @@ def test_changed_requirements_are_installed_into_what_is_there(ready: Folder) ->
     assert mark.exists() and list(ready.root.glob(".venv/lib/*/site-packages/ballast-2.0.dist-info"))
 
 
+def test_the_versions_of_constraints_txt_are_installed_unless_the_index_lacks_one(ready: Folder) -> None:
+    write_ballast(ready.root / "wheels", "2.0")
+    write_ballast(ready.root / "wheels", "3.0")
+    constraints = ready.root / "constraints.txt"
+    constraints.write_text("ballast==2.0\n")
+    done = ready.run("echo")
+    assert done.returncode == 0, done.stderr
+    assert list(ready.root.glob(".venv/lib/*/site-packages/ballast-2.0.dist-info"))
+    constraints.write_text("ballast==9\n")
+    (ready.root / "requirements.txt").write_text("--no-index\n--find-links ./wheels\nballast>2\n")
+    done = ready.run("echo")
+    assert done.returncode == 0, done.stderr
+    assert "lacks a version of constraints.txt" in done.stderr
+    assert list(ready.root.glob(".venv/lib/*/site-packages/ballast-3.0.dist-info"))
+
+
 def test_offline_update_keeps_the_environment_for_the_older_requirements(ready: Folder, dead_port: int) -> None:
     requirements = ready.root / "requirements.txt"
     older = requirements.read_text()

@@ -18,11 +18,12 @@ PLATFORMS = {
     "windows": ("win32", "win-amd64", "AMD64"),
     "windows-arm": ("win32", "win-arm64", "ARM64"),
     "windows-arm-emulating-x64": ("win32", "win-amd64", "ARM64"),
-    "apple": ("darwin", "macosx-14.0-arm64", "arm64"),
-    "apple-universal": ("darwin", "macosx-10.13-universal2", "arm64"),
-    "intel-mac": ("darwin", "macosx-10.13-universal2", "x86_64"),
+    "apple": ("darwin", "macosx-14.0-arm64", "arm64", "15.1"),
+    "apple-universal": ("darwin", "macosx-10.13-universal2", "arm64", "14.0"),
+    "apple-macos-13": ("darwin", "macosx-10.13-universal2", "arm64", "13.7"),
+    "intel-mac": ("darwin", "macosx-10.13-universal2", "x86_64", "15.0"),
 }
-UNSUPPORTED = {("windows-arm", 11), ("intel-mac", 14), *((name, 15) for name in PLATFORMS)}
+UNSUPPORTED = {("windows-arm", 11), ("intel-mac", 14), ("apple-macos-13", 14), *((name, 15) for name in PLATFORMS)}
 
 
 @pytest.fixture
@@ -38,10 +39,11 @@ def facts(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 def test_a_version_without_packages_is_refused_with_the_supported_range(
     monkeypatch: pytest.MonkeyPatch, facts: SimpleNamespace, name: str, minor: int
 ) -> None:
-    facts.platform, tag, machine = PLATFORMS[name]
+    facts.platform, tag, machine, *macos = PLATFORMS[name]
     facts.version_info = (3, minor, 1)
     monkeypatch.setattr(sysconfig, "get_platform", lambda: tag)
     monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr(platform, "mac_ver", lambda: ((macos or [""])[0], ("", "", ""), ""))
     sentence, code = interpreter.find_fault(is_posix=False)
     if (name, minor) not in UNSUPPORTED:
         assert (sentence, code) == ("good", 0)

@@ -26,10 +26,14 @@ NOT_A_PACKAGE = re.compile(r".*\.(dist-info|pth|egg-info|virtualenv)$|(pip|setup
 
 @dataclass(frozen=True)
 class Environment:
-    """An environment's folder, and the requirement files that it satisfies."""
+    """An environment's folder, and the requirement files that it satisfies.
+
+    `constraints`: optional, a file with the versions to install; it may be missing.
+    """
 
     folder: Path
     requirements: tuple[Path, ...]
+    constraints: Path | None = None
 
     @property
     def python(self) -> Path:
@@ -67,7 +71,7 @@ class Environment:
         files = " and ".join(str(file.relative_to(self.folder.parent)) for file in self.requirements)
         say(f"Installing the packages of {files}; this takes a minute or two ...")
         try:
-            install(self.python, self.requirements)
+            install(self.python, self.requirements, self._constraints())
         except InstallFailed as error:
             if error.early and before:
                 self._write_stamp(before)  # unchanged: an older requirements.txt still matches
@@ -138,7 +142,11 @@ class Environment:
         }
 
     def _digest(self) -> str:
-        return hashlib.sha256(b"\0".join(file.read_bytes() for file in self.requirements)).hexdigest()
+        files = [*self.requirements, *self._constraints()]
+        return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
+
+    def _constraints(self) -> list[Path]:
+        return [self.constraints] if self.constraints and self.constraints.is_file() else []
 
     def _missing(self, stamp: Mapping[str, Any]) -> list[str]:
         """Return installed modules that are now missing, for example after a cleanup by the user."""

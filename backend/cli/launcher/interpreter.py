@@ -42,8 +42,11 @@ def supported_range() -> "tuple[tuple[int, int], tuple[int, int], str]":
     """Return the first and the last Python that requirements.txt can be installed for, and the platform if special."""
     if sysconfig.get_platform() == "win-arm64":
         return (3, 12), NEWEST, " for Windows on ARM"  # no PyYAML for 3.11
+    # The last ONNX Runtime for these is 1.23.
     if sys.platform == "darwin" and platform.machine() == "x86_64":
-        return OLDEST, (3, 13), " on an Intel Mac"  # no ONNX Runtime after 1.23
+        return OLDEST, (3, 13), " on an Intel Mac"
+    if sys.platform == "darwin" and platform.mac_ver()[0].startswith("13."):
+        return OLDEST, (3, 13), " on macOS 13"
     return OLDEST, NEWEST, ""
 
 

@@ -74,7 +74,7 @@ def _run(root: Path, arguments: list[str]) -> int:
         return update(root, arguments[1:])
     starts = first in ("", "serve") or (first.startswith("-") and first not in NOT_A_START)
     starts = starts and not any(word in ASKS_FOR_HELP for word in arguments)
-    environment = Environment(root / ".venv", (base,))
+    environment = Environment(root / ".venv", (base,), root / "constraints.txt")
     if starts:
         _report_surroundings(root, fresh=not environment.folder.exists())
     python = environment.ensure()

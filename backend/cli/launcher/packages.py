@@ -10,7 +10,7 @@ from pathlib import Path
 from backend.cli.launcher import subprocesses
 from backend.cli.launcher.console import SetupFailed, interactive, say
 from backend.cli.launcher.interpreter import supported_range
-from backend.common.installer_errors import BEHIND_A_PROXY, Operation, diagnose
+from backend.common.installer_errors import BEHIND_A_PROXY, Diagnosis, Operation, diagnose
 
 # Variables of pip that would install packages elsewhere, or leave some out.
 EXCLUDED_VARIABLES = {
@@ -27,8 +27,11 @@ class InstallFailed(SetupFailed):
         self.early = early
 
 
-def install(python: Path, requirements: Sequence[Path]) -> None:
-    """Install what the requirement files list, with the pip of the environment of `python`. Raises InstallFailed."""
+def install(python: Path, requirements: Sequence[Path], constraints: Sequence[Path] = ()) -> None:
+    """Install what the requirement files list, with the pip of the environment of `python`. Raises InstallFailed.
+
+    `constraints`: files with the versions to install. They are left out if the package index lacks one of them.
+    """
     # Wheels only: a missing wheel is one sentence, while the errors of a compiler would fill the screen.
     command = [str(python), "-I", "-m", "pip", "install", "--disable-pip-version-check", "--no-input"]
     command += ["--only-binary", ":all:"]
@@ -36,6 +39,18 @@ def install(python: Path, requirements: Sequence[Path]) -> None:
         command.append("--quiet")  # without a terminal pip's progress is a hundred lines of log
     for file in requirements:
         command += ["--requirement", str(file)]
+    pinned = [word for file in constraints for word in ("--constraint", str(file))]
+    diagnosis = _run(command + pinned)
+    if diagnosis and pinned and diagnosis.kind in ("versions", "no_match"):
+        say("The package index lacks a version of constraints.txt; installing the newest that fit requirements.txt ...")
+        diagnosis = _run(command)
+    if diagnosis:
+        reason = diagnosis.reason[0].upper() + diagnosis.reason[1:]
+        raise InstallFailed(f"{reason}: {diagnosis.line}", diagnosis.remedy, diagnosis.is_early)
+
+
+def _run(command: list[str]) -> Diagnosis | None:
+    """Run pip; return the diagnosis if it fails. Raises InstallFailed if it was killed."""
     kept = {name: value for name, value in os.environ.items() if name.upper() not in EXCLUDED_VARIABLES}
     environment = {"PIP_RETRIES": "2", **kept, "PIP_USER": "0"}  # PIP_USER=1 is refused inside an environment
     lines: list[str] = []
@@ -53,10 +68,7 @@ def install(python: Path, requirements: Sequence[Path]) -> None:
             "again.",
             early=False,
         )
-    if code:
-        diagnosis = diagnose("\n".join(lines), FIRST_START)
-        reason = diagnosis.reason[0].upper() + diagnosis.reason[1:]
-        raise InstallFailed(f"{reason}: {diagnosis.line}", diagnosis.remedy, diagnosis.is_early)
+    return diagnose("\n".join(lines), FIRST_START) if code else None
 
 
 def _supported_systems() -> str:

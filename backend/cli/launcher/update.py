@@ -54,7 +54,7 @@ def update(root: Path, arguments: Sequence[str]) -> int:
 class _Update:
     def __init__(self, root: Path, file: Path | None) -> None:
         self._root, self._backup = root, root / BACKUP
-        self._environment = Environment(root / ".venv", (root / "requirements.txt",))
+        self._environment = Environment(root / ".venv", (root / "requirements.txt",), root / "constraints.txt")
         git = (root / ".git").exists() and file is None
         self._source: Source = Checkout(root) if git else Archive(root, self._backup, file)
 
