@@ -113,3 +113,31 @@ def test_addresses_have_the_prefix_that_a_proxy_removed() -> None:
 def test_a_prefix_that_is_not_a_path_is_ignored(prefix: str) -> None:
     answer = get("/a/b", X_Forwarded_Prefix=prefix)
     assert answer.json()["url"] == "/api/x" and answer.headers["location"] == "/api/x"
+
+
+def test_the_headers_of_a_stream_do_not_wait_for_its_first_event() -> None:
+    async def run() -> list[str]:
+        sent: list[str] = []
+        started = asyncio.Event()
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            await send(
+                {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]}
+            )
+            started.set()
+            await asyncio.Event().wait()
+
+        async def send(message: Any) -> None:
+            sent.append(message["type"])
+
+        scope = {"type": "http", "method": "GET", "path": "/", "headers": [(b"accept-encoding", b"gzip")]}
+
+        async def receive() -> Any:
+            await asyncio.Event().wait()
+
+        running = asyncio.create_task(ResponseMiddleware(app)(scope, receive, send))
+        await started.wait()
+        running.cancel()
+        return sent
+
+    assert asyncio.run(run()) == ["http.response.start"]

@@ -59,7 +59,7 @@ class _HeadIsComplete(OSError):
 
 
 class _Sender:
-    """Sends one response. The start is held until the first part of the body, which may be compressed."""
+    """Sends one response. The start of one that may be compressed is held until the first part of its body."""
 
     def __init__(self, send: Send, is_head: bool, takes_gzip: bool, prefix: bytes) -> None:
         self._send = send
@@ -73,7 +73,11 @@ class _Sender:
     async def send(self, message: Message) -> None:
         """Send a message of the application."""
         if message["type"] == "http.response.start":
-            self._start = self._completed(message)
+            start = self._completed(message)
+            if _media_type(start) in _COMPRESSED:
+                self._start = start
+            else:  # a stream's headers must not wait for its first event
+                await self._send(start)
             return
         if message["type"] != "http.response.body" or self.is_complete:
             await self._send(message)
@@ -108,10 +112,12 @@ class _Sender:
         return start
 
     def _may_compress(self, start: Message) -> bool:
-        headers = Headers(raw=start["headers"])
-        media_type = headers.get("content-type", "").partition(";")[0]
-        is_plain = start["status"] not in (204, 206, 304) and "content-encoding" not in headers
-        return self._takes_gzip and is_plain and media_type in _COMPRESSED
+        is_plain = start["status"] not in (204, 206, 304) and "content-encoding" not in Headers(raw=start["headers"])
+        return self._takes_gzip and is_plain
+
+
+def _media_type(start: Message) -> str:
+    return Headers(raw=start["headers"]).get("content-type", "").partition(";")[0]
 
 
 async def _compress(start: Message, body: bytes) -> bytes:

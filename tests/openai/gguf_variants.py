@@ -18,7 +18,8 @@ Call one with <tool_call>{"name": NAME, "arguments": ARGUMENTS}</tool_call>.<|im
 {%- for call in message.tool_calls or [] %}<tool_call>{{ call.function | tojson }}</tool_call>{% endfor %}<|im_end|>
 {% endfor %}
 {%- if add_generation_prompt %}<|im_start|>assistant
-{% endif %}"""
+{% if think %}<think>
+{% endif %}{% endif %}"""
 
 
 def with_template(model: bytes, template: str) -> bytes:

@@ -14,6 +14,7 @@ from tests.conftest import MODEL
 from tests.openai.asking import HELLO, chat_body, chunks, completion_body, post
 from tests.service import Server
 
+_THINK = {"chat_template_kwargs": {"think": True}}
 CHUNK = {"id", "object", "created", "model", "choices", "system_fingerprint"}
 
 
@@ -181,6 +182,25 @@ def test_an_answer_at_the_end_is_continued(v1: Server) -> None:
     given = [{"role": "user", "content": "Count to five."}, {"role": "assistant", "content": "One, two, three,"}]
     found = post(v1, "chat/completions", chat_body(messages=given, max_tokens=3)).json()
     assert "four" in found["choices"][0]["message"]["content"]
+
+
+def test_a_text_that_begins_within_the_thoughts_is_reasoning(v1: Server) -> None:
+    body = chat_body(model="caller", chat_template_kwargs={"think": True})
+    found = post(v1, "chat/completions", body).json()
+    message = found["choices"][0]["message"]
+    assert message["reasoning_content"] and message["content"] == "", "four tokens, and no closing mark"
+    job = v1.job(found["id"].removeprefix("chatcmpl-"))
+    assert job["output"]["text"].strip() == message["reasoning_content"].strip()
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks(post(v1, "chat/completions", {**body, "stream": True}))]
+    assert "".join(delta.get("reasoning_content", "") for delta in deltas) == message["reasoning_content"]
+    plain = post(v1, "chat/completions", chat_body(model="caller", chat_template_kwargs={"think": False})).json()
+    assert "reasoning_content" not in plain["choices"][0]["message"]
+    stored = post(v1, "responses", {"model": "caller", "input": "Hi", "max_output_tokens": 4, **_THINK}).json()
+    assert [item["type"] for item in stored["output"]] == ["reasoning", "message"]
+    again = v1.http.get(f"/v1/responses/{stored['id']}").json()
+    assert again["output"] == stored["output"]
+    message = post(v1, "messages", {"model": "caller", "messages": HELLO, "max_tokens": 4, **_THINK}).json()
+    assert [block["type"] for block in message["content"]] == ["thinking"]
 
 
 def test_the_fingerprint_is_that_of_the_version_model_engine_and_device(v1: Server) -> None:

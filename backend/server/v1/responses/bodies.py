@@ -56,7 +56,7 @@ def _include(value: Any) -> Any:
 class ResponseBody(TextBody):
     """The body of `POST /v1/responses`."""
 
-    without_effect_here = frozenset({"max_tool_calls"})
+    without_effect_here = frozenset({"client_metadata", "max_tool_calls"})
 
     input: Annotated[Any, BeforeValidator(_input)] = Field(description="A text, or a list of items")
     instructions: str | None = None
