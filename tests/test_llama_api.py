@@ -182,3 +182,12 @@ def test_a_mask_leaves_only_its_tokens(allowed: set[int], temperature: float) ->
     token = Candidates(library.llama, SIZE).choose(sampler.handle, memoryview(row), mask)
     best = max(allowed, key=lambda each: row[each], default=-1)
     assert token == best if temperature == 0 else token in (allowed or {-1})
+
+
+def test_every_opened_library_has_the_log_of_the_process() -> None:
+    """The library has one callback: a second log would take the lines of the first."""
+    opened = [open_library(cards) for cards in (False, True)]
+    assert opened[0].log is opened[1].log
+    with opened[0].log.collected() as lines:
+        opened[0].log.callback(2, b"a line\n", None)
+    assert lines == ["a line\n"]

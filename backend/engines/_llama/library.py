@@ -97,6 +97,12 @@ def encode_path(path: str) -> bytes:
 
 
 @cache
+def _log() -> Log:
+    """Return the log of this process: the library has one callback."""
+    return Log()
+
+
+@cache
 def open_library(cards: bool = False) -> Library:
     """Load the build of this environment. Raises ImportError, OSError, ModelLoadFailed.
 
@@ -107,7 +113,7 @@ def open_library(cards: bool = False) -> Library:
         raise ModuleNotFoundError("no build of llama.cpp with its shared libraries is installed", name="ggml")
     loaded = build.load(cards)
     c_api.declare(loaded.llama, loaded.ggml, f"{build.name} {build.version}")
-    library = Library(build, loaded.llama, loaded.ggml, Log())
+    library = Library(build, loaded.llama, loaded.ggml, _log())
     library.llama.llama_log_set(ctypes.cast(library.log.callback, ctypes.c_void_p), None)
     library.llama.llama_backend_init()
     return library
