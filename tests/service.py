@@ -69,9 +69,13 @@ def wait_for(look: Callable[[], Any], limit_s: float = 30) -> Any:
 def start_server(
     data_dir: Path, *flags: str, environ: dict[str, str] | None = None, under: Sequence[str] = ()
 ) -> Server:
-    """Starts a server and waits for its first line. `under` is a program that becomes it."""
+    """Starts a server and waits for its first line. `under` is a program that becomes it.
+
+    Without a configuration of the test, a model runs one job at a time, so that further ones wait in the queue.
+    """
     log = data_dir.parent / f"{data_dir.name}.log"
-    process, line = first_line(log, ["--data-dir", str(data_dir), *flags], environ or {}, under)
+    alone = {} if "--config" in flags else {"TOUCHSTONE_TEXT__SLOTS": "1"}
+    process, line = first_line(log, ["--data-dir", str(data_dir), *flags], alone | (environ or {}), under)
     assert " listening on " in line, f"no first line: {line!r}; log: {log.read_text()}"
     return Server(process, line.split()[-1], data_dir, log)
 

@@ -100,8 +100,8 @@ def test_models_live_beside_each_other_and_unloading_gives_the_memory_back(
 
 @pytest.fixture
 def shared(launch: Callable[..., Server]) -> Server:
-    """A server whose models run three jobs at once."""
-    return launch(environ={"TOUCHSTONE_TEXT__SLOTS": "3", "TOUCHSTONE_TEXT__CONTEXT_TOKENS": "1024"})
+    """A server whose models run as many jobs at once as the memory holds."""
+    return launch(environ={"TOUCHSTONE_TEXT__SLOTS": "auto", "TOUCHSTONE_TEXT__CONTEXT_TOKENS": "1024"})
 
 
 def at_once(server: Server, bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -129,6 +129,9 @@ def test_jobs_of_one_model_share_a_worker_and_nobody_sees_another_s_text(shared:
     together = at_once(shared, bodies)
     assert {job["receipt"]["worker_pid"] for job in together} == {together[0]["receipt"]["worker_pid"]}
     assert any(job["receipt"]["batched"] for job in together)
+    receipt = together[0]["receipt"]
+    assert receipt["slots"] == 4 and receipt["context_tokens"] == 1024
+    assert receipt["fit"]["devices"][0]["layers"] == receipt["fit"]["layers"] == 31
     for single, job in zip(alone, together, strict=True):
         assert job["status"] == "done" and job["output"]["text"][:8] == single[:8]
 
