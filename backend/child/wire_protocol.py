@@ -228,12 +228,16 @@ class PlanFrame(TypedDict):
     backends: list[str]
 
 
-class StepFrame(TypedDict):
-    """`what` the child is about to do, for which backends."""
-
+class _StepFrame(TypedDict):
     op: Literal["step"]
     what: str
     backends: list[str]
+
+
+class StepFrame(_StepFrame, total=False):
+    """`what` the child is about to do, for which backends. Optional: the position of the `card` that it describes."""
+
+    card: int
 
 
 class _ListedFrame(TypedDict):

@@ -16,6 +16,7 @@ from backend.common.device_api import (
     WrongResult,
     detected_device_from,
 )
+from backend.devices._mechanisms.card_list import watched_cards
 from backend.devices._mechanisms.card_processes import DriverWitness, driver_witness
 from backend.devices._mechanisms.ggml import GgmlAccess
 from backend.devices._mechanisms.ggml_proof import check_processor
@@ -79,4 +80,5 @@ __all__ = [
     "torch_place",
     "uuid_text",
     "visibility_variables",
+    "watched_cards",
 ]

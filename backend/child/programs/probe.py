@@ -17,6 +17,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from backend.child.wire_protocol import Channel, Frame
@@ -38,6 +39,7 @@ from backend.devices import (
     prove,
     show_all_devices,
     show_only,
+    watched_cards,
 )
 from backend.engines import engines, load_engine, serves
 
@@ -54,7 +56,8 @@ def main(channel: Channel, arguments: list[str]) -> int:
             assignment, *rest = rest
             name, _, value = assignment.partition("=")
             os.environ[name] = value
-        _list(channel, rest[0], rest[1:])
+        faults = json.loads(rest.pop()) if rest[-1].startswith("{") else {}
+        _list(channel, rest[0], rest[1:], faults)
         channel.send({"op": "end"})
         if action == "list" and (order := channel.receive()):  # the library is imported: a proof need not repeat it
             _prove(channel, json.loads(order[0]["arguments"][1]))
@@ -62,8 +65,11 @@ def main(channel: Channel, arguments: list[str]) -> int:
     os._exit(0)
 
 
-def _list(channel: Channel, runtime: str, only: list[str]) -> None:
-    """List the devices of each backend through the first library of this environment that reaches it."""
+def _list(channel: Channel, runtime: str, only: list[str], faults: dict[str, dict[str, str]]) -> None:
+    """List the devices of each backend through the first library of this environment that reaches it.
+
+    `faults`: why cards are not described, by backend and position.
+    """
     plan: list[tuple[str, list[str]]] = []
     for library in libraries():
         planned = [name for _, names in plan for name in names]
@@ -78,12 +84,17 @@ def _list(channel: Channel, runtime: str, only: list[str]) -> None:
             continue
         for name in names:
             channel.send({"op": "step", "what": f"listing {name} devices", "backends": [name]})
-            _try(channel, [name], lambda name=name, library=library: _listed(channel, name, library))  # type: ignore[misc]
+            known = {int(position): fault for position, fault in faults.get(name, {}).items()}
+            _try(channel, [name], partial(_listed, channel, name, library, known))
 
 
-def _listed(channel: Channel, name: str, library: str) -> None:
+def _listed(channel: Channel, name: str, library: str, faults: dict[int, str]) -> None:
+    def on_card(position: int) -> None:
+        channel.send({"op": "step", "what": f"describing {name} card {position}", "backends": [name], "card": position})
+
     access = mechanism(name, library)
-    detected = access.enumerate_devices(backends()[name], library)
+    with watched_cards(on_card, faults):
+        detected = access.enumerate_devices(backends()[name], library)
     if not detected:
         raise DeviceAbsent("it lists no device")
     frame = {"op": "listed", "backends": [name], "library": library, "versions": access.versions(library)}

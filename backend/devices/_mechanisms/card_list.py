@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from backend.common.device_api import DetectedDevice
 from backend.devices._mechanisms.identity import hardware_id
 
 _TEXT_LIMIT = 500
+
+
+@dataclass(frozen=True)
+class _Watch:
+    on_card: Callable[[int], None] = lambda position: None
+    faults: Mapping[int, str] = field(default_factory=dict)
+
+
+_watch = _Watch()
+
+
+@contextlib.contextmanager
+def watched_cards(on_card: Callable[[int], None], faults: Mapping[int, str]) -> Iterator[None]:
+    """Call `on_card` with the position of each card before it is described, where there are several.
+
+    `faults`: why cards are not to be described, by position: their description ended an earlier process.
+    """
+    global _watch
+    _watch = _Watch(on_card, faults)
+    try:
+        yield
+    finally:
+        _watch = _Watch()
 
 
 def describe_all(
@@ -26,6 +51,10 @@ def describe_all(
     failures: list[Exception] = []
     for position in range(count):
         try:
+            if count > 1:
+                _watch.on_card(position)
+            if position in _watch.faults:
+                raise _KnownFault(_watch.faults[position])
             cards.append(describe(position))
         except Exception as error:  # noqa: BLE001 (the libraries' exceptions have no common base class)
             failures.append(error)
@@ -50,6 +79,12 @@ def describe_all(
     return cards
 
 
+class _KnownFault(Exception):
+    """The fault of an earlier process."""
+
+
 def _one_line(error: Exception) -> str:
+    if isinstance(error, _KnownFault):
+        return str(error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0][:_TEXT_LIMIT]}" if lines else type(error).__name__

@@ -52,6 +52,7 @@ _SICK = (
     "Restart the machine, and if it repeats, take the card out or have it replaced: the other cards work. "
     f"`{command('doctor')}` shows what the driver reports of it."
 )
+_VAGUE = ("cuda-unknown", "crash", "hang")  # their remedies are for a machine, but here the other cards work
 _INVISIBLE = re.compile(
     r"invalid device ordinal|no CUDA GPUs are available|no CUDA-capable device|cudaErrorNoDevice", re.IGNORECASE
 )
@@ -189,7 +190,7 @@ def undescribed(device: Device, fault: str, outcome: Outcome) -> Device:
         if each["op"] == "step" and each["what"].startswith("importing ") and device.backend in each["backends"]
     )
     found = find(fault)
-    is_vague = found is not None and found.error.name == "cuda-unknown"  # of the machine, but the other cards work
+    is_vague = found is not None and found.error.name in _VAGUE
     cause = cause_of("" if is_vague else fault, "driver", _SICK, _place(device, outcome, next(imports, "")))
     reason = f"The check failed while describing {device.id}: {fault}"
     return replace(_refusal(device, "broken", reason, cause), stage="visible")

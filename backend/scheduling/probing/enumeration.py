@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -55,6 +56,7 @@ class Enumerator:
         self.answers: dict[str, Enumeration] = {}
         self.answered: asyncio.Queue[str | None] = asyncio.Queue()
         self.outcome = Outcome()  # of the first child, for a runtime without any answer
+        self._faults: dict[str, dict[int, str]] = {}  # of cards whose description ended a child, by backend
         self.may_keep = False
         self.kept: ChildProcess | None = None
 
@@ -92,9 +94,14 @@ class Enumerator:
             if stuck and rest:
                 others.append(asyncio.ensure_future(self._run_child(action, rest)))
 
+        faults = [json.dumps(self._faults)] if self._faults else []
         try:
             outcome = await self._prober.run(
-                self._python, [*action, self._runtime, *only], on_frame=on_frame, on_silence=on_silence, keep=self._keep
+                self._python,
+                [*action, self._runtime, *only, *faults],
+                on_frame=on_frame,
+                on_silence=on_silence,
+                keep=self._keep,
             )
         except BaseException:
             for other in others:
@@ -139,8 +146,15 @@ class Enumerator:
     async def _conclude(
         self, action: Sequence[str], only: list[str], outcome: Outcome, others: list[asyncio.Task[None]]
     ) -> None:
-        """Blame the backends of the last step, and list those that have no answer yet with another child."""
+        """Blame the backends of the last step, and list those that have no answer yet with another child.
+
+        If the description of a card ended the child, that card alone is blamed.
+        """
         blamed = outcome.step()["backends"]
+        if self._note_fault(outcome):
+            rest = blamed if others else self._unanswered(only)
+            await asyncio.gather(self._run_child(action, rest), *others)
+            return
         for name in blamed:
             self._answer(name, None, outcome)
         if others:
@@ -150,6 +164,17 @@ class Enumerator:
         elif outcome.trouble:  # with no step to blame, or the same one again, the next child would die as well
             for name in self._unanswered(only):
                 self._answer(name, None, outcome)
+
+    def _note_fault(self, outcome: Outcome) -> bool:
+        """Note the card whose description ended a child; return whether there is one that was not known."""
+        step = outcome.step()
+        card = step.get("card")
+        if card is None or not outcome.trouble or outcome.is_invalid or step["backends"][0] in self.answers:
+            return False
+        faults = self._faults.setdefault(step["backends"][0], {})
+        is_new = card not in faults
+        faults.setdefault(card, outcome.trouble)
+        return is_new
 
     def _record(self, outcome: Outcome) -> None:
         frame = outcome.frames[-1]

@@ -16,8 +16,12 @@ SICK = Expected(
 )
 
 
-def sick(name: str, card: dict[str, Any], expected: list[Expected]) -> Stack:
-    error = [["raise", ["RuntimeError", "CUDA error: unknown error\nCompile with TORCH_USE_CUDA_DSA"]]]
+ERROR = ["raise", ["RuntimeError", "CUDA error: unknown error\nCompile with TORCH_USE_CUDA_DSA"]]
+DEAD = Expected("broken", reason="while describing cuda:1: it was killed by SIGSEGV", remedy="the other cards work")
+
+
+def sick(name: str, card: dict[str, Any], expected: list[Expected], fault: list[Any] = ERROR) -> Stack:
+    error = [fault]
     plan = {"cards": [CARD, TWIN], "at": {f"properties of {card['uuid']}": error}}
     return stack(f"sick card-{name}", "other", plan, {f"cuda:{place}": each for place, each in enumerate(expected)})
 
@@ -54,6 +58,7 @@ STACKS = [
         {"cuda:0": Expected("ready", "NVIDIA GB10", "integrated"), "cuda:1": Expected("ready", kind="gpu")},
     ),
     sick("the second", TWIN, [Expected("ready", hardware_id=PCI), SICK]),
+    sick("one that ends the process", TWIN, [Expected("ready", hardware_id=PCI), DEAD], ["signal", "SIGSEGV"]),
     sick("the first", CARD, [SICK, Expected("ready", hardware_id=TWIN_PCI)]),
     stack(
         "memory-full",
