@@ -24,6 +24,7 @@ from backend.common.config.settings import load_settings
 from backend.manager import ModelManager
 from backend.server.app import create_app
 from tests.chaos.service import TINY
+from tests.hub_server import HubServer, Repository
 from tests.service import Server, start_server
 
 EXAMPLES = int(os.environ.get("TOUCHSTONE_API_EXAMPLES", "8"))
@@ -62,13 +63,13 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("described")
     config = folder / "config.yaml"
     config.write_text(f"models: {{tiny: {{path: {TINY}}}}}\ndefault_models: {{text: tiny}}\ntext: {{max_tokens: 8}}\n")
-    names = ("HTTPS_PROXY", "HTTP_PROXY", "PIP_INDEX_URL", "UV_INDEX_URL", "HF_ENDPOINT")
+    names = ("HTTPS_PROXY", "HTTP_PROXY", "PIP_INDEX_URL", "UV_INDEX_URL")
     environ = {**dict.fromkeys(names, NOWHERE), "NO_PROXY": "127.0.0.1", "HF_HUB_CACHE": str(folder / "cache")}
-    environ["HF_HUB_OFFLINE"] = "1"  # a search ends at once
-    running = start_server(folder / "data", "--config", str(config), environ=environ)
-    running.http.get("/api/devices", params={"wait_s": 60})
-    yield running
-    running.stop(signal.SIGKILL)
+    with HubServer({"maker/Zero-0-GGUF": Repository({"zero.Q8_0.gguf": b"GGUF"}, licence="mit")}) as hub:
+        running = start_server(folder / "data", "--config", str(config), environ={**environ, "HF_ENDPOINT": hub.url})
+        running.http.get("/api/devices", params={"wait_s": 60})
+        yield running
+        running.stop(signal.SIGKILL)
 
 
 @pytest.fixture(scope="module")

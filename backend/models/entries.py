@@ -92,11 +92,8 @@ def is_gguf(entry: Entry) -> bool:
 
 def shipped(models_dir: Path) -> dict[str, Entry]:
     """Return the models of the shipped files."""
-    data: dict[str, JsonObject] = {}
-    for file in DATA:
-        data |= yaml.load(file.read_text(encoding="utf-8"), _Loader)  # noqa: S506 (a safe one)
     entries = {}
-    for id_, facts in data.items():
+    for id_, facts in _shipped_data().items():
         rest = {key: value for key, value in facts.items() if key not in ("file", "built_in", "source", "engines")}
         folder = facts.get("built_in")
         entries[id_] = Entry(
@@ -107,6 +104,19 @@ def shipped(models_dir: Path) -> dict[str, Entry]:
             **rest,
         )
     return entries
+
+
+def shipped_facts(id_: str) -> Mapping[str, Any]:
+    """Return the facts of a shipped model; empty for other models."""
+    facts: Mapping[str, Any] = _shipped_data().get(id_, {}).get("facts", {})
+    return facts
+
+
+def _shipped_data() -> dict[str, JsonObject]:
+    data: dict[str, JsonObject] = {}
+    for file in DATA:
+        data |= yaml.load(file.read_text(encoding="utf-8"), _Loader)  # noqa: S506 (a safe one)
+    return data
 
 
 def _place(id_: str, facts: Mapping[str, Any], models_dir: Path) -> Path:

@@ -16,7 +16,7 @@ from backend.cli.commands import jobs, music, onnx, runtimes, stems
 from backend.cli.commands._device_flags import add_devices, device_keys
 from backend.cli.commands._model_table import search_page
 from backend.cli.commands._model_table import table as model_table
-from backend.cli.commands.generate import finite, receipt_line
+from backend.cli.commands.generate import _test_model_note, finite, receipt_line
 from backend.cli.main import main
 from backend.cli.verbs import table, unknown_verb, verb_summaries
 from backend.common.errors import Configuration, Validation
@@ -143,6 +143,13 @@ MODEL: dict[str, Any] = {
     "reason": None,
     "remedy": None,
 }
+
+
+@pytest.mark.parametrize(
+    ("model", "is_noted"), [("smollm2-135m-instruct", True), ("gemma-4-e4b-it", False), ("my-own", False)]
+)
+def test_an_answer_of_the_test_model_says_so(model: str, is_noted: bool) -> None:
+    assert ("test model, whose answers are often wrong" in _test_model_note(model)) is is_noted
 
 
 def listed(*models: dict[str, Any], **recommended: Any) -> dict[str, Any]:

@@ -100,7 +100,7 @@ async def _generate(body: JsonObject, args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(job, indent=2, ensure_ascii=False))
     elif job["receipt"]:
-        print(f"\n{receipt_line(job['receipt'])}", file=sys.stderr)
+        print(f"\n{receipt_line(job['receipt'])}{_test_model_note(job['model'])}", file=sys.stderr)
     if last.event in ("error", "interrupted"):
         raise from_code(last.data["code"], last.data["detail"], last.data["remedy"])
     return 0 if last.event == "done" else 1
@@ -115,6 +115,16 @@ def _show(event: str, data: JsonObject) -> None:
         print(safe, end="", flush=True)
     elif event == "fallback":
         print(f"! {data['from']} could not be used, so this runs on {data['to']}: {data['reason']}", file=sys.stderr)
+
+
+def _test_model_note(model: str) -> str:
+    """Return a line for an answer of the test model; empty for other models."""
+    from backend.common.commands import command
+    from backend.models.entries import shipped_facts
+
+    if not shipped_facts(model).get("test_model"):
+        return ""
+    return f"\n{model} is a test model, whose answers are often wrong; `{command('models')}` names a better one."
 
 
 def receipt_line(receipt: JsonObject) -> str:
