@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -227,6 +228,7 @@ def test_vulkan_s_software_is_the_processor_whatever_ggml_reports(monkeypatch: p
     use(monkeypatch, Registry("Vulkan", [("Vulkan0", "NVIDIA GeForce RTX 3060", RTX, 1)]), "vulkan")
     emulated, real = listed("vulkan")
     assert (emulated.kind, emulated.hardware_id, real.kind) == ("emulated", "cpu:0", "gpu")
+    assert os.environ[ggml_vulkan.VARIABLE] == "0,1", "ggml would leave software out in this process"
     assert ggml_place("vulkan:1", real).name == "Vulkan0"
     monkeypatch.setenv(ggml_vulkan.VARIABLE, "1")
     assert listed("vulkan") == [real.__class__(**{**vars(real), "rank": 0})]

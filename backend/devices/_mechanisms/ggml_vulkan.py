@@ -21,6 +21,7 @@ def list_devices() -> list[DetectedDevice]:
     shown = _shown(len(physical))
     if not shown:
         raise DeviceAbsent(f"{VARIABLE}={os.environ[VARIABLE]} hides every Vulkan device")
+    os.environ[VARIABLE] = ",".join(map(str, shown))  # by default ggml omits software devices and further cards
     return [_describe_device(physical, position) for position in shown]
 
 
