@@ -149,6 +149,42 @@ def test_new_sequences_fill_the_gaps_that_ended_ones_left(library: Library) -> N
     assert rows._numbers == [0, 3, 2, 1]
 
 
+@pytest.mark.parametrize(("ended", "numbers"), [(1, [0, 1, 2]), (0, [3, 1, 2]), (2, [0, 1, 2])])
+def test_a_gap_that_stays_is_closed_and_no_text_changes(library: Library, ended: int, numbers: list[int]) -> None:
+    rows, vocabulary = rows_of(library)
+    prompts = [vocabulary.encode(text) for text in ("abc", "hello there", "x", "some more words")]
+    sequences = [sequence(prompt) for prompt in prompts]
+    texts: list[list[int]] = []
+    for row, each in enumerate(sequences):
+        rows.assign_row(row, each)
+        first = rows.prefill(row, each, each.prompt, True)
+        assert first is not None
+        each.length, each.last_token = len(each.prompt), first.token
+        texts.append([first.token])
+    rows.move_row(3, ended, 0)
+    left = [*range(4)]
+    left[ended] = left[-1]
+    for _ in range(20):
+        running = [sequences[number] for number in left[:3]]
+        for number, sampled in zip(left, rows.decode(running), strict=False):
+            sequences[number].length += 1
+            sequences[number].last_token = sampled.token
+            texts[number].append(sampled.token)
+    assert rows._numbers[:3] == numbers
+    alone, _ = rows_of(library, slots=1)
+    for number in left[:3]:
+        one = sequence(prompts[number])
+        alone.assign_row(0, one)
+        first = alone.prefill(0, one, one.prompt, True)
+        assert first is not None
+        found, one.length = [first.token], len(one.prompt)
+        for _ in range(20):
+            one.last_token = found[-1]
+            found += [sampled.token for sampled in alone.decode([one])]
+            one.length += 1
+        assert texts[number] == found
+
+
 def test_a_step_of_rows_in_any_order_returns_the_token_of_each(library: Library) -> None:
     rows, vocabulary = rows_of(library)
     prompts = [vocabulary.encode(text) for text in ("abc", "hello there", "x", "some more words")]

@@ -19,7 +19,7 @@ CARDS = ("0000:01:00.0", "0000:02:00.0")
         LlamaParameters(),
         LlamaParameters(gpu_layers=0),
         LlamaParameters(gpu_layers=17, devices=CARDS, split=(0.25, 0.75), cache_type_k="q8_0", cache_type_v="q4_0"),
-        LlamaParameters(flash_attention="on", expert_layers_in_memory=-1, draft_model="/m/d.gguf", draft_tokens=4),
+        LlamaParameters(flash_attention="on", expert_layers_in_memory=-1),
     ],
 )
 def test_parameters_survive_the_way_to_the_worker(parameters: LlamaParameters) -> None:

@@ -24,8 +24,6 @@ class LlamaParameters:
     cache_type_v: CacheType = "f16"  # a quantized type needs flash attention
     flash_attention: FlashAttention = "auto"
     expert_layers_in_memory: int = 0  # of the first layers, the experts stay in system memory; -1: of all layers
-    draft_model: str = ""  # optional, the path of a smaller model for speculative decoding
-    draft_tokens: int = 8  # at most, per step
 
 
 def llama_parameters_from(fields: Mapping[str, Any]) -> LlamaParameters:

@@ -2,7 +2,7 @@
 
 A sequence keeps its cells of the KV cache after it ended: a later prompt that begins with the same tokens computes only
 the rest. llama.cpp computes sequences of a step together only if their numbers follow one another, so new sequences
-fill the gaps that ended ones left.
+fill the gaps that ended ones left. A gap that stays for some steps is closed by copying the last sequence there.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from backend.engines._llama.sampling import Chain, Sampling
 from backend.engines._text.batch_decoder import SampledToken, TextSequence
 
 _LEAST_SHARE = 0.1  # of a prompt that an earlier sequence must have in common to be chosen for it
+_GAP_STEPS = 8  # steps with a gap before it is closed: a waiting sequence may fill it, and a copy costs about one step
 _REASONS = {1: "its KV cache is full", 2: "it was cancelled", -2: "out of memory"}  # by llama_decode's result
 
 
@@ -41,18 +42,21 @@ class LlamaBatchModel:
         chunk_tokens: int,
         window: int,
         owner: object = None,
+        can_copy: bool = True,
     ) -> None:
         """`sizes`: sequences, context of each, vocabulary. `window`: of sliding attention, 0 without it.
 
-        `owner`: optional, an object that frees the context when it is no longer referenced.
+        `owner`: optional, an object that frees the context when it is no longer referenced. `can_copy`: whether a
+        sequence can be copied, which is not done for recurrent states.
         """
         self._llama, self._context, self._owner = llama, context, owner
         self._rows, self._context_tokens, self._vocabulary_size = sizes
-        self._window = window
+        self._window, self._can_copy = window, can_copy
         self._memory = llama.llama_get_memory(context)
         self._slots = [_Slot() for _ in range(self._rows)]
         self._numbers: list[int] = []  # of the sequence in each row
         self._clock = itertools.count(1)
+        self._gap_steps = 0
         self._batch = Batch(max(chunk_tokens, self._rows), self._rows)
         self._sampling = Sampling(llama, context, self._vocabulary_size)
         self.prefill_chunk_tokens = chunk_tokens
@@ -102,6 +106,7 @@ class LlamaBatchModel:
 
     def decode(self, sequences: Sequence[TextSequence]) -> list[SampledToken]:
         """Append each sequence's last token to its row, rows 0 and up, and return the next tokens."""
+        self._close_gap(len(sequences))
         numbers = self._numbers[: len(sequences)]
         order = sorted(range(len(numbers)), key=numbers.__getitem__)
         tokens = [sequence.last_token for sequence in sequences]
@@ -157,6 +162,23 @@ class LlamaBatchModel:
             count = 0
         slot.tokens = slot.tokens[:count]
         return count
+
+    def _close_gap(self, count: int) -> None:
+        """Copy the sequence with the highest number of the first `count` rows into a gap that has stayed."""
+        numbers = self._numbers[:count]
+        if not self._can_copy or not _gaps(set(numbers)):
+            self._gap_steps = 0
+            return
+        self._gap_steps += 1
+        free = set(range(min(numbers), max(numbers))) - set(self._numbers)
+        if self._gap_steps < _GAP_STEPS or not free:
+            return
+        source, target = max(numbers), min(free)
+        self._llama.llama_memory_seq_rm(self._memory, target, -1, -1)
+        self._llama.llama_memory_seq_cp(self._memory, source, target, -1, -1)
+        self._llama.llama_memory_seq_rm(self._memory, source, -1, -1)
+        self._slots[target], self._slots[source] = self._slots[source], _Slot()
+        self._numbers[self._numbers.index(source)] = target
 
     def _decode(self) -> None:
         """Compute the batch. Raises RuntimeError."""

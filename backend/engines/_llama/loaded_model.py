@@ -71,7 +71,8 @@ class LoadedModel:
         size = llama.llama_vocab_n_tokens(llama.llama_model_get_vocab(self.model))
         sizes = (self.slots, self.context_tokens, size)
         window = llama.llama_model_n_swa(self.model)
-        return LlamaBatchModel(llama, self.context, sizes, self.chunk_tokens, window, self)
+        can_copy = not (llama.llama_model_is_recurrent(self.model) or llama.llama_model_is_hybrid(self.model))
+        return LlamaBatchModel(llama, self.context, sizes, self.chunk_tokens, window, self, can_copy)
 
 
 def load_model(
