@@ -97,10 +97,10 @@ def _make(order: MakeOrder, index: Index, uv: Uv, report: ProgressReport) -> Mak
     watcher = threading.Thread(target=_watch, args=(Path(order["cache"]), folder, total, done, report), daemon=True)
     watcher.start()
     try:
-        code, output = _install(order, Path(order["lock"]), [], index, uv)
+        code, output = install_lock(order, Path(order["lock"]), [], index, uv)
         libraries = Path(order["lock"]).with_name(LIBRARIES)
         if not code and libraries.is_file():
-            code, output = _install(order, libraries, [*_LIBRARIES_PYTHON], index, uv)
+            code, output = install_lock(order, libraries, [*_LIBRARIES_PYTHON], index, uv)
     finally:
         done.set()
         watcher.join()
@@ -112,7 +112,7 @@ def _make(order: MakeOrder, index: Index, uv: Uv, report: ProgressReport) -> Mak
     return {"python": str(interpreter_of(folder)), "bytes": _bytes_in(folder)}
 
 
-def _install(order: MakeOrder, lock: Path, options: list[str], index: Index, uv: Uv) -> tuple[int, str]:
+def install_lock(order: MakeOrder, lock: Path, options: list[str], index: Index, uv: Uv) -> tuple[int, str]:
     """Install what a lock file lists; return uv's exit code and output."""
     arguments = ["pip", "install", "--python", str(interpreter_of(Path(order["folder"]))), "--requirements", str(lock)]
     arguments += ["--only-binary", ":all:", "--preview-features", "pylock", *options]
