@@ -159,7 +159,7 @@ def test_unknown_variables(tmp_path: Path, variable: str, right: str) -> None:
         ("supervision: {load_s: .inf}", "`supervision.load_s`"),
         ("storage: {keep_days: 1e300}", "36500"),
         ("log: {level: loud}", "'debug'"),
-        ("models: {a: {}}", "`models.a.path` is missing"),
+        ("models: {a: {adapters: [{}]}}", "`models.a.adapters.0.path` is missing"),
         ("models: {'A b': {path: x}}", "`models.A b`"),
         ("models: {a: {path: 5}}", "`models.a.path`"),
         ("devices: {cpu: {memory_limit: lots}}", "512MB"),

@@ -106,6 +106,7 @@ class Engine:
     converted_forms: tuple[ConvertedForm, ...] = ()
     runs_user_code: bool = False  # a model is a program of the user, which runs only in a runtime of the user
     batches: bool = False  # whether one loaded model can run several jobs at once
+    adapter_suffixes: tuple[str, ...] = ()  # of the files with LoRA adapters that it applies
     plans_memory: bool = False  # whether `load` places layers by the free memory (`LoadRequest.order`)
     makes_files: bool = False
     file_tasks: tuple[str, ...] = ()  # tasks that produce files, if not all do
@@ -133,6 +134,14 @@ class Engine:
 
 
 @dataclass(frozen=True)
+class LoraAdapter:
+    """A LoRA adapter that is applied to a model while it is loaded."""
+
+    path: str
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
 class LoadRequest:
     """What a worker loads. `scratch` is a private folder, deleted when the process exits."""
 
@@ -146,6 +155,7 @@ class LoadRequest:
     card_free_bytes: int | None = None  # optional, free memory of the card before the load
     provider_options: JsonObject = field(default_factory=dict)  # the user's options for ONNX Runtime's provider
     operator_libraries: list[str] = field(default_factory=list)  # paths of libraries with custom operators
+    adapters: list[LoraAdapter] = field(default_factory=list)  # applied to the model
     compile_cache_dir: str = ""  # optional, a folder for compiled code
     check_bytes: int = 0  # the largest copy of a text model on the processor that its check may load
     verdict_dir: str = ""  # optional, a folder for the results of such checks

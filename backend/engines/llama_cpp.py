@@ -40,6 +40,7 @@ ENGINE = Engine(
     backends=("cpu", *_CARDS),
     tasks=("text", "lyrics", "embeddings"),
     formats=(GGUF,),
+    adapter_suffixes=(".gguf",),
     batches=True,
     plans_memory=True,
     data_types_by_backend=dict.fromkeys(_CARDS, ("float16", "bfloat16", "Q4_K", "Q6_K", "Q8_0", "Q4_0", "Q4_1")),

@@ -16,7 +16,7 @@ from backend.common.bounded_reads import NoAnswer, bounded_read, silent_folder
 from backend.common.clean_text import clean, encodable
 from backend.common.commands import command
 from backend.common.config.settings import Settings
-from backend.common.config.settings.schema import with_home
+from backend.common.config.settings.schema import LoraFile, with_home
 from backend.common.errors import (
     Configuration,
     ModelBroken,
@@ -31,8 +31,17 @@ from backend.common.formats.safetensors import FETCH
 from backend.common.types import Importable, ImportableModel, JsonObject, Model, ModelState, ModelStore, SkippedPath
 from backend.models.converted_forms import with_forms
 from backend.models.details import details, licence, notices_of
-from backend.models.entries import BUILT_IN, SERVED_BY, Entry, configured_models, entry_for, shipped, suffixes
-from backend.models.file_checks import FETCHABLE, absent, check, file_bytes, is_there, stamp_of
+from backend.models.entries import (
+    BUILT_IN,
+    SERVED_BY,
+    Entry,
+    configured_models,
+    entry_for,
+    shipped,
+    suffixes,
+    with_adapters,
+)
+from backend.models.file_checks import FETCHABLE, absent, check, file_bytes, is_there, stamp_of, stamp_of_file
 from backend.models.folders import READ_S, Folders
 from backend.models.model_ids import ModelIds, legacy_slug
 from backend.models.sources import Source
@@ -47,6 +56,7 @@ __all__ = ["Catalogue", "Entry", "Source"]
 
 CHECK_S = 4.0  # timeout of the check of a model's files before a job: a slow disk may need more than a list waits
 _Stamp = tuple[object, ...]
+_Files = tuple[Path, tuple[LoraFile, ...]]  # a model and its adapters
 
 
 _NEAR = 0.6  # similarity of a name to one that is suggested for it
@@ -67,12 +77,16 @@ class Catalogue:
         self._folders = Folders(settings, environ)
         self._forms_dir = settings.models_dir / FOLDER  # missing until a model is converted
         self._own = configured_models(settings)
+        self._based = {id_: rules for id_, rules in settings.models.items() if rules.base}  # with adapters
         self._shipped = shipped(settings.models_dir)
         self._known = {**self._shipped, **self._own}
         self.added = UserModels(settings.models_dir, environ)
         self.ids = ModelIds(settings.models_dir)
         self._aliases: dict[str, str] = {}  # earlier ids of files, by which they are found too
-        self._checked: dict[Path, tuple[_Stamp, ModelBroken | ModelIncompatible | ModelNotDownloaded | None]] = {}
+        self._checked: dict[
+            tuple[Path, tuple[LoraFile, ...]],
+            tuple[_Stamp, ModelBroken | ModelIncompatible | ModelNotDownloaded | None],
+        ] = {}
         self._file_entries: dict[Path, tuple[Stamp, Entry]] = {}
         self._known_models: dict[str, tuple[tuple[object, ...], Model]] = {}
         self.downloading: set[str] = set()
@@ -81,10 +95,10 @@ class Catalogue:
 
     def entries(self) -> dict[str, Entry]:
         """Return all models by id."""
-        entries = dict(self._known)
+        entries = {**self._known, **{id_: _without_base(id_, str(rules.base)) for id_, rules in self._based.items()}}
         for id_, entry in self.added.entries().items():
             entries[id_] = _downloaded(entries[id_], entry) if id_ in entries else entry
-        taken = {entry.target for entry in entries.values()}
+        taken = {entry.target for entry in entries.values() if not entry.adapters}
         files = [file for file in self._folders.model_files() if file not in taken]
         stamps = stamps_of(files, READ_S)
         self._file_entries = {file: known for file, known in self._file_entries.items() if file in stamps}
@@ -93,6 +107,10 @@ class Catalogue:
             entry = self._entry_of_listed(file, stamps.get(file), entries)
             entries[entry.id] = entry
         self._aliases = self._find_aliases(entries, files)
+        for id_, rules in self._based.items():
+            base = entries.get(str(rules.base)) or entries.get(self._aliases.get(str(rules.base), ""))
+            if base is not None and base.id not in self._based:
+                entries[id_] = with_adapters(base, id_, rules.adapters)
         with contextlib.suppress(NoAnswer):
             return bounded_read(self._forms_dir, lambda: self._with_forms(entries), READ_S)
         return entries
@@ -116,7 +134,7 @@ class Catalogue:
 
     def _find_aliases(self, entries: Mapping[str, Entry], files: Sequence[Path]) -> dict[str, str]:
         """Return further ids of models: those before the configuration named the file, and those of older versions."""
-        by_path = {entry.target: entry.id for entry in entries.values()}
+        by_path = {entry.target: entry.id for entry in entries.values() if not entry.adapters}
         aliases = {id_: by_path[path] for id_, path in self.ids.paths().items() if path in by_path}
         legacy = set(self._known) | set(self.added.entries())
         for file in files:
@@ -141,7 +159,7 @@ class Catalogue:
 
     def _model_of_listed(self, entry: Entry, stamp: Stamp | None) -> Model:
         """Return a model, without reading its file if that has the stamp of the last call."""
-        if stamp is None or entry.forms:
+        if stamp is None or entry.forms or entry.adapters:
             return self.model(entry)
         state = (entry, stamp, entry.id in self.downloading, self.is_default(entry.id))
         known = self._known_models.get(entry.id)
@@ -199,6 +217,7 @@ class Catalogue:
             tasks=list(entry.tasks),
             details={
                 **entry.facts,
+                **_adapter_facts(entry),
                 **({"sounds": sorted(song.sounds)} if (song := entry.song) and song.sounds else {}),
                 **facts,
             },
@@ -301,7 +320,7 @@ class Catalogue:
 
     def is_own(self, id_: str) -> bool:
         """Return whether the configuration names the model."""
-        return id_ in self._own
+        return id_ in self._own or id_ in self._based
 
     def in_own_folder(self, entry: Entry) -> bool:
         """Return whether its file is in the download folder, or in a folder below."""
@@ -363,13 +382,14 @@ class Catalogue:
     def _file_problem(self, entry: Entry) -> TouchstoneError | None:
         try:
             files = stamp_of(entry.target)
+            files += tuple(stamp_of_file(adapter.path) for adapter in entry.adapters)
         except (OSError, ValueError) as error:
             return absent(entry, error)
         stamp: _Stamp = (*files, entry.engines)
-        checked = self._checked.get(entry.target)
+        checked = self._checked.get((entry.target, entry.adapters))
         if checked is None or checked[0] != stamp:
             size_bytes, *_ = files[0]
-            self._checked[entry.target] = checked = (stamp, check(entry, size_bytes))
+            self._checked[entry.target, entry.adapters] = checked = (stamp, check(entry, size_bytes))
         return checked[1]
 
     def _entry_of_listed(self, file: Path, stamp: Stamp | None, taken: Mapping[str, Entry]) -> Entry:
@@ -433,6 +453,18 @@ class Catalogue:
         entry = self._entry_for_path(path, self.entries())
         self._known[entry.id] = entry  # from now on, its id is valid too
         return entry
+
+
+def _adapter_facts(entry: Entry) -> JsonObject:
+    adapters = [{"path": encodable(str(each.path)), "scale": each.scale} for each in entry.adapters]
+    return {"adapters": adapters} if adapters else {}
+
+
+def _without_base(id_: str, base: str) -> Entry:
+    """Return the entry of a model with adapters whose base is not known."""
+    reason = f"Its base {base} does not exist, or has adapters too."
+    refusal = ModelBroken(reason, f"Correct `models.{id_}.base` in config.yaml, or download {base}.")
+    return Entry(id_, id_, "text", (), Path(id_), refusal=refusal)
 
 
 def _is_downloaded_later(entry: Entry) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,8 @@ import yaml
 from backend.common.bounded_reads import NoAnswer, bounded_read
 from backend.common.clean_text import UNNAMED, clean_name
 from backend.common.config.settings import Settings
-from backend.common.config.settings.schema import OwnModel
+from backend.common.config.settings.schema import LoraFile, OwnModel
+from backend.common.engine_api import BLOB
 from backend.common.errors import Configuration, ModelBroken
 from backend.common.types import JsonObject
 from backend.engines import Engine, engines, model_formats, serves
@@ -49,6 +50,7 @@ class Entry:
     model_class: str | None = None  # the class that the folder declares once it is downloaded
     facts: Mapping[str, Any] = field(default_factory=dict)  # what is known before the download
     runtime: str | None = None  # the only runtime that it runs in. Default: every runtime of its engine
+    adapters: tuple[LoraFile, ...] = ()  # LoRA adapters that are applied to it
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -133,9 +135,56 @@ def configured_models(settings: Settings) -> dict[str, Entry]:
                 f"`models.{id_}.engine` is {model.engine}, which does not exist.",
                 f"Did you mean {near[0]}?" if near else f"Engines: {', '.join(engines())}. Or remove the line.",
             )
+        _check_place(id_, model)
         _check_runtime(settings, id_, model)
-    entries = {id_: entry_for(id_, model.path, model.task, model.engine) for id_, model in settings.models.items()}
+    entries = {
+        id_: with_adapters(entry_for(id_, model.path, model.task, model.engine), id_, model.adapters)
+        for id_, model in settings.models.items()
+        if model.path
+    }
     return {id_: _with_adapter_facts(entry, settings.models[id_].runtime) for id_, entry in entries.items()}
+
+
+def with_adapters(entry: Entry, id_: str, adapters: Sequence[LoraFile]) -> Entry:
+    """Return the entry of a model with LoRA adapters, under its own id. Only engines that apply them are left."""
+    if not adapters:
+        return entry
+    names = ", ".join(adapter.path.stem for adapter in adapters)
+    kinds = {".gguf" if BLOB.fullmatch(each.path.name) else each.path.suffix.lower() for each in adapters}
+    chosen = tuple(name for name in entry.engines if kinds <= set(engines()[name].adapter_suffixes))
+    refusal = entry.refusal
+    if not chosen and entry.engines and refusal is None:
+        refusal = ModelBroken(
+            f"No engine of this version applies {' or '.join(sorted(kinds))} adapters to {entry.target.name}.",
+            "Use a GGUF model with adapters as GGUF: llama.cpp's convert_lora_to_gguf.py makes them of safetensors.",
+        )
+    return replace(
+        entry,
+        id=id_,
+        name=f"{entry.name} + {names}",
+        engines=chosen or entry.engines,
+        adapters=tuple(adapters),
+        source=None,
+        forms={},
+        refusal=refusal,
+    )
+
+
+def _check_place(id_: str, model: OwnModel) -> None:
+    """Check `path`, `base` and `adapters`. Raises Configuration."""
+    if (model.path is None) == (model.base is None):
+        raise Configuration(
+            f"`models.{id_}` needs either `path` or `base`.",
+            "Name a file or folder (`path`), or another model (`base`) with `adapters`.",
+        )
+    if model.base is not None and not model.adapters:
+        raise Configuration(
+            f"`models.{id_}` has a `base` but no `adapters`.", "Add `adapters: [{path: ADAPTER.gguf}]`, or name `path`."
+        )
+    if model.base is not None and (model.task or model.engine):
+        raise Configuration(
+            f"`models.{id_}` has its task and engine from its base {model.base}.", "Remove `task` and `engine`."
+        )
 
 
 def _check_runtime(settings: Settings, id_: str, model: OwnModel) -> None:

@@ -10,7 +10,7 @@ from backend.child.convert import FORMS
 from backend.common.clean_text import encodable
 from backend.common.commands import command
 from backend.common.errors import ModelBroken, ModelIncompatible, ModelNotDownloaded, TouchstoneError
-from backend.common.formats.gguf import how_to_join, is_split_by_hand, parts
+from backend.common.formats.gguf import how_to_join, is_split_by_hand, parts, read_adapter, read_header
 from backend.common.formats.gguf.kinds import PICKLES, SPLIT
 from backend.common.formats.safetensors import CONFIG as CHECKPOINT_CONFIG
 from backend.common.formats.safetensors import Checkpoint, is_checkpoint, open_checkpoint
@@ -45,10 +45,11 @@ def stamp_of(path: Path) -> tuple[tuple[int, int, int], ...]:
         files += sorted(path.iterdir())[:_FOLDER_FILES]
     elif (all_parts := parts(path)) != [path]:
         files += all_parts
-    return tuple(_stamp_of_file(file) for file in files)
+    return tuple(stamp_of_file(file) for file in files)
 
 
-def _stamp_of_file(file: Path) -> tuple[int, int, int]:
+def stamp_of_file(file: Path) -> tuple[int, int, int]:
+    """Return size, time and inode of a file, zeros if it cannot be found."""
     with contextlib.suppress(OSError):  # a broken link
         facts = file.stat()
         return facts.st_size, facts.st_mtime_ns, facts.st_ino
@@ -120,7 +121,7 @@ def check(entry: Entry, size_bytes: int) -> ModelBroken | ModelIncompatible | Mo
             f"{entry.target.name} has {size_bytes} bytes instead of {entry.size_bytes}.",
             f"Download it again: {command(f'models fetch {entry.id}')}",
         )
-    problem = _by_content(entry)
+    problem = _by_content(entry) or _adapter_problem(entry)
     if problem and (missing := problem.extra.get("missing")) and entry.source and entry.source.kind in FETCHABLE:
         return _incomplete(entry, missing)
     return problem
@@ -212,6 +213,22 @@ def _by_content(entry: Entry) -> ModelBroken | ModelIncompatible | None:
         return broken
     except ModelIncompatible as refused:  # complete, but not supported by this version
         return ModelBroken(refused.detail, refused.remedy)
+    return None
+
+
+def _adapter_problem(entry: Entry) -> ModelBroken | None:
+    """Return why a LoRA adapter cannot be applied to the model, None without one."""
+    try:
+        for adapter in entry.adapters:
+            found, base = read_adapter(adapter.path), read_header(entry.target)
+            if found.architecture != base.architecture:
+                return ModelBroken(
+                    f"The LoRA adapter {adapter.path.name} is for {found.architecture} models, but {entry.target.name} "
+                    f"is {base.architecture}.",
+                    "Use the adapter with the model that it was trained for.",
+                )
+    except ModelBroken as broken:
+        return broken
     return None
 
 

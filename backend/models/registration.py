@@ -191,7 +191,6 @@ def _stored(catalogue: Catalogue, source: Source) -> Source:
         member=model.name,
         path=str(model.path),
         projector=str(model.projector) if model.projector else None,
-        adapters=[str(path) for path in model.adapters] or None,
         notices=list(model.notices) or None,
     )
 

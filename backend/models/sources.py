@@ -40,7 +40,7 @@ class Source:
     `hf`: `member` is the requested file or folder, `variant` a quantisation. After the download, `path` is its place in
     the cache, `commit` the snapshot, `downloaded_files` those that came for it, `licence` that of its page.
 
-    One of `STORES`: `member` is the name there, `path` its place, `adapters` and `projector` further files, `notices`
+    One of `STORES`: `member` is the name there, `path` its place, `projector` a further file, `notices`
     what that program would do and Touchstone does not.
     """
 
@@ -58,7 +58,6 @@ class Source:
     commit: str | None = None
     downloaded_files: list[str] | None = None
     licence: str | None = None
-    adapters: list[str] | None = None
     projector: str | None = None
     notices: list[str] | None = None
 

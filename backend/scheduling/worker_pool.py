@@ -20,6 +20,7 @@ from backend.common.compile_cache import cache_for
 from backend.common.config.settings import Settings
 from backend.common.data_dir import scratch_prefix
 from backend.common.device_api import DetectedDevice
+from backend.common.engine_api import LoraAdapter
 from backend.common.errors import DeviceNotReady, ModelBroken, ModelIncompatible, OutOfMemory
 from backend.common.memory_plan import Corrections, Plan, PlanOrder
 from backend.common.system.resources import memory_free_bytes, usable_threads
@@ -399,11 +400,17 @@ class WorkerPool:
             verdict_dir=str((self._settings.data_dir / VERDICTS).resolve()),
             driver=driver,
             provider_options=dict(rules.provider_options) if rules else {},
+            adapters=self._adapters(key.model),
             operator_libraries=[str(library) for library in self._settings.onnx.operator_libraries],
             compile_cache_dir=cache_for(self._settings.data_dir, *compiled_for)
             if has_compile_cache(device.backend)
             else "",
         )
+
+    def _adapters(self, model: str) -> list[LoraAdapter]:
+        """Return the LoRA adapters that the configuration names for a model."""
+        rules = self._settings.models.get(model)
+        return [LoraAdapter(str(adapter.path), adapter.scale) for adapter in rules.adapters] if rules else []
 
     async def _on_card(self, hardware_id: str, device: Device) -> int | None:
         """Return the free bytes in a card's own memory; None if unknown, or if the device uses the machine's memory."""

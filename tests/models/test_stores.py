@@ -169,6 +169,7 @@ def test_a_name_that_is_not_there_is_unknown(build: Callable[..., Catalogue], ol
 def test_what_ollama_holds_but_cannot_be_used_has_a_reason(build: Callable[..., Catalogue], ollama: Ollama) -> None:
     ollama.add(f"{LIBRARY}/cloud/latest", {"license": b"x"}, {"remote_host": "https://ollama.example"})
     ollama.add(f"{LIBRARY}/mlx/latest", {"tensor": b"x", "json": b"{}"})
+    ollama.add(f"{LIBRARY}/tuned/latest", {"model": MODEL, "adapter": b"GGUFa"})
     ollama.add(f"{LIBRARY}/empty/latest", {"license": b"x"})
     ollama.add(f"{LIBRARY}/gone/latest", {"model": MODEL + bytes(32)}).unlink()
     ollama.add(f"{LIBRARY}/cut/latest", {"model": MODEL[:-40]})
@@ -178,6 +179,7 @@ def test_what_ollama_holds_but_cannot_be_used_has_a_reason(build: Callable[..., 
     expected = {
         "cloud": "runs on Ollama's servers",
         "mlx": "single tensors",
+        "tuned": "is a model with a LoRA adapter",
         "empty": "has no model in its manifest",
         "gone": "is incomplete",
         "cut": "is truncated",
@@ -212,11 +214,11 @@ def test_an_update_by_ollama_is_followed_and_a_removal_is_stated(
 
 def test_blobs_with_a_colon_and_further_layers_are_read(build: Callable[..., Catalogue], tmp_path: Path) -> None:
     store = Ollama(tmp_path / "big disk")
-    layers = {"model": MODEL, "projector": b"GGUFp", "adapter": b"GGUFa"}
+    layers = {"model": MODEL, "projector": b"GGUFp"}
     file = store.add(f"{LIBRARY}/llava/7b", layers, mark="-" if sys.platform == "win32" else ":")
     source = add(build(OLLAMA_MODELS=str(tmp_path / "big disk")), "ollama:llava:7b").entry.source
-    assert source and source.path == str(file) and source.projector and source.adapters
-    assert Path(source.projector).read_bytes() == b"GGUFp" and Path(source.adapters[0]).read_bytes() == b"GGUFa"
+    assert source and source.path == str(file) and source.projector
+    assert Path(source.projector).read_bytes() == b"GGUFp"
 
 
 def test_models_of_lm_studio_are_named_by_publisher_and_repository(build: Callable[..., Catalogue], home: Path) -> None:

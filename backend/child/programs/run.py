@@ -32,7 +32,7 @@ from backend.child.wire_protocol import (
 )
 from backend.common import error_patterns
 from backend.common.commands import command
-from backend.common.engine_api import EventData
+from backend.common.engine_api import EventData, LoraAdapter
 from backend.common.errors import ModelBroken, TouchstoneError
 from backend.common.llama_parameters import llama_parameters_from
 from backend.common.memory_plan import plan_order_from
@@ -121,6 +121,8 @@ class _Worker:
         request = LoadRequest(**order["request"])
         if order["request"].get("llama"):
             request = replace(request, llama=llama_parameters_from(order["request"]["llama"]))
+        adapters = [LoraAdapter(**adapter) for adapter in order["request"].get("adapters") or []]
+        request = replace(request, adapters=adapters)
         if order["request"].get("order"):
             request = replace(request, order=plan_order_from(order["request"]["order"]))
         if order["request"].get("detected_device"):
@@ -252,7 +254,8 @@ def _result_fields(result: RunResult | None) -> ResultFields:
 def _load_unchanged(engine: str, request: LoadRequest) -> tuple[Session, OpenedFiles]:
     """Load a model. Raises ModelBroken if a file was replaced meanwhile, whether the load failed or not."""
     path = Path(request.model_path)
-    files = OpenedFiles(path, map(Path, request.operator_libraries))
+    others = (*request.operator_libraries, *(adapter.path for adapter in request.adapters))
+    files = OpenedFiles(path, map(Path, others))
     try:
         session = load_engine(engine).load(request)
     except Exception as error:

@@ -148,6 +148,8 @@ _LLAMA: dict[str, tuple[Any, ...]] = {
     "llama_model_free": (None, _P),
     "llama_init_from_model": (_P, _P, ContextParams),
     "llama_free": (None, _P),
+    "llama_adapter_lora_init": (_P, _P, _TEXT),  # freed with the model
+    "llama_set_adapters_lora": (_I, _P, _P, c_size_t, _P),
     "llama_n_ctx_seq": (c_uint32, _P),
     "llama_get_memory": (_P, _P),
     "llama_pooling_type": (_I, _P),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.common import error_patterns
-from backend.common.errors import DeviceLost, ModelIncompatible, ModelLoadFailed, TouchstoneError
+from backend.common.errors import DeviceLost, ModelBroken, ModelIncompatible, ModelLoadFailed, TouchstoneError
 from backend.common.formats.gguf.vocabulary import Vocabulary
 from backend.common.types import Placement, PlacementPart
 from backend.devices import split_id
@@ -104,8 +104,34 @@ def load_model(
         if not context:
             llama.llama_model_free(model)
             raise load_error(path, "".join(lines), request.context_tokens, library.title)
+        if refused := _apply_adapters(llama, model, context, request, lines):
+            _free(llama, model, context)
+            raise refused
     names = {device.name: where for device, where in zip(devices, places(request, devices), strict=True)}
     return LoadedModel(library, model, context, chunk, request.slots, "".join(lines), names)
+
+
+def _apply_adapters(
+    llama: Any, model: int, context: int, request: LoadRequest, log: Sequence[str]
+) -> ModelBroken | None:
+    """Apply the LoRA adapters of the request to the context. Returns the error for one that the library refuses."""
+    handles = []
+    for adapter in request.adapters:
+        handle = llama.llama_adapter_lora_init(model, encode_path(adapter.path))
+        if not handle:
+            why = [line.strip() for line in "".join(log).splitlines() if "lora" in line]
+            reason = why[-1].rpartition(": ")[2].rstrip(".") if why else "llama.cpp logged no reason"
+            return ModelBroken(
+                f"The LoRA adapter {Path(adapter.path).name} does not fit {Path(request.model_path).name}: {reason}.",
+                "Use the adapter with the model that it was trained for.",
+            )
+        handles.append(handle)
+    if handles:
+        scales = (ctypes.c_float * len(handles))(*(adapter.scale for adapter in request.adapters))
+        listed = (ctypes.c_void_p * len(handles))(*handles)
+        if llama.llama_set_adapters_lora(context, listed, len(handles), scales):
+            return ModelBroken("llama.cpp refused to apply the LoRA adapters.", "Remove `adapters` of the model.")
+    return None
 
 
 def choose_devices(library: Library, request: LoadRequest, own: int) -> list[LibraryDevice]:

@@ -111,12 +111,18 @@ def _checked(name: str, manifest: _Manifest, config: JsonObject) -> StoredModel:
         return _refused(
             name, f"{name} is incomplete: {missing[0]} does not exist.", f"Download it again: ollama pull {name}"
         )
+    if adapters := manifest.files.get("adapter"):
+        listed = ", ".join(f"{{path: {file}}}" for file in adapters)
+        return _refused(
+            name,
+            f"{name} is a model with a LoRA adapter, which is not applied from here.",
+            f"Add it to config.yaml: `models: {{ID: {{path: {path}, adapters: [{listed}]}}}}`.",
+        )
     return StoredModel(
         OLLAMA,
         name,
         path,
         projector=manifest.first("projector"),
-        adapters=tuple(manifest.files.get("adapter", ())),
         notices=tuple(_notices(manifest)),
     )
 

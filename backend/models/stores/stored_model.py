@@ -17,7 +17,6 @@ class StoredModel:
     name: str
     path: Path | None
     projector: Path | None = None
-    adapters: tuple[Path, ...] = ()
     notices: tuple[str, ...] = ()
     reason: str | None = None
     remedy: str | None = None

@@ -86,10 +86,20 @@ class DefaultModels:
 
 
 @dataclass(frozen=True, config=_STRICT_KEYS)
-class OwnModel:
-    """A model file or folder of the user, anywhere on this machine."""
+class LoraFile:
+    """A LoRA adapter, anywhere on this machine. A `scale` of 1 applies it as it was trained."""
 
     path: Location
+    scale: Annotated[float, BeforeValidator(_no_bool), Field(ge=-10, le=10, allow_inf_nan=False)] = 1.0
+
+
+@dataclass(frozen=True, config=_STRICT_KEYS)
+class OwnModel:
+    """A model file or folder of the user, anywhere on this machine; or another model (`base`) with adapters."""
+
+    path: Location | None = None
+    base: ModelId | None = None  # the id of another model, optionally instead of `path` with `adapters`
+    adapters: list[LoraFile] = field(default_factory=list)
     task: Task | None = None
     engine: str | None = None
     runtime: str | None = None  # for an adapter: the user's environment that runs it

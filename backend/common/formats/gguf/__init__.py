@@ -19,9 +19,10 @@ from backend.common.errors import ModelBroken
 from backend.common.files import open_regular_file
 from backend.common.formats.gguf.kinds import SPLIT, check_kind, how_to_join, is_split_by_hand, part_names
 from backend.common.formats.gguf.layout import Layout
-from backend.common.formats.gguf.reader import Header, Part, Reader
+from backend.common.formats.gguf.reader import Adapter, Header, Part, Reader
 
 __all__ = [
+    "Adapter",
     "Header",
     "Layout",
     "Part",
@@ -29,6 +30,7 @@ __all__ = [
     "how_to_join",
     "is_split_by_hand",
     "parts",
+    "read_adapter",
     "read_header",
     "read_layout",
     "read_part",
@@ -40,6 +42,11 @@ Result = TypeVar("Result")
 def read_header(path: Path, byteorder: str = sys.byteorder) -> Header:
     """Read and check the header. Raises ModelBroken that names what the file is instead of a model."""
     return _checked(path, byteorder, _read)
+
+
+def read_adapter(path: Path, byteorder: str = sys.byteorder) -> Adapter:
+    """Read and check a LoRA adapter. Raises ModelBroken."""
+    return _checked(path, byteorder, _read_adapter)
 
 
 def read_part(path: Path, byteorder: str = sys.byteorder) -> Part:
@@ -114,6 +121,13 @@ def _read(path: Path, size: int, state: tuple[int, int], byteorder: str) -> Head
     with open_regular_file(path) as file:
         check_kind(path.name, file.read(512), size, byteorder)
         return Reader(file, size, path.name, byteorder).header()
+
+
+@lru_cache(maxsize=64)
+def _read_adapter(path: Path, size: int, state: tuple[int, int], byteorder: str) -> Adapter:
+    with open_regular_file(path) as file:
+        check_kind(path.name, file.read(512), size, byteorder)
+        return Reader(file, size, path.name, byteorder).adapter()
 
 
 @lru_cache(maxsize=1024)

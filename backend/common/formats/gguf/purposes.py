@@ -76,6 +76,11 @@ def check_purpose(name: str, file_type: str | None, architecture: str | None, po
         raise _refusal(name, what, "Choose a model for text or embeddings.")
 
 
+def is_lora_adapter(file_type: str | None, adapter_type: str | None) -> bool:
+    """Return whether a file is a LoRA adapter, by its `general.type` and `adapter.type`."""
+    return (file_type, adapter_type) == ("adapter", "lora")
+
+
 def check_tensor_names(name: str, tensors: Iterable[str], has_architecture: bool) -> None:
     """Raise ModelBroken for tensors that no language model has.
 

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from backend.common.errors import ModelBroken
 from backend.common.formats.gguf.kinds import damaged, truncated
 from backend.common.formats.gguf.layout import Layout, make_layout
-from backend.common.formats.gguf.purposes import check_purpose, check_tensor_names
+from backend.common.formats.gguf.purposes import check_purpose, check_tensor_names, is_lora_adapter
 
 _MAX_KEYS, _MAX_TENSORS, _MAX_LIST_TEXTS = 65_536, 262_144, 2_000_000
 _KEPT_TEXT_BYTES = 1024
@@ -31,6 +31,7 @@ _LARGEST = {
 }
 _LARGEST_SIZE = 1 << 24  # of other dimensions
 _LARGEST_TYPE = 255  # a larger number is no future type
+_LORA = (".lora_a", ".lora_b")
 _CHECKED_NAMES = 64  # of the first tensors, to find out what a file is
 # Weights per block and bytes per block, by tensor type: `GGML_QUANT_SIZES` of llama.cpp's package `gguf`.
 BLOCKS = {
@@ -78,6 +79,14 @@ class Part:
 
     number: int | None
     count: int | None
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """The facts of a LoRA adapter. `weights`: the names of the tensors of the model that it changes."""
+
+    architecture: str
+    weights: tuple[str, ...]
 
 
 class Reader:
@@ -132,6 +141,19 @@ class Reader:
         integers = {name: fact for name, fact in facts.items() if isinstance(fact, int)}
         found = make_layout(integers, self.lists, self.tensor_bytes, self.table_shape, architecture)
         return replace(found, parameters=self.elements) if found else None
+
+    def adapter(self) -> Adapter:
+        """Parse a LoRA adapter, which has a pair of small matrices for each tensor that it changes."""
+        _, tensors, facts = self.start()
+        text = _getter(facts, str)
+        architecture, kind = text("general.architecture"), text("adapter.type")
+        if not architecture or not is_lora_adapter(text("general.type"), kind):
+            raise ModelBroken(f"{self.name} is not a LoRA adapter.", "Name a LoRA adapter as GGUF.")
+        self.weights(tensors, self.alignment(facts))
+        sides = [{name.removesuffix(end) for name in self.tensor_bytes if name.endswith(end)} for end in _LORA]
+        if not sides[0] or sides[0] != sides[1]:
+            raise damaged(self.name, "its matrices do not come in pairs")
+        return Adapter(architecture, tuple(sorted(sides[0])))
 
     def part(self) -> Part:
         """Parse a later part of a split model, which has only its number and its tensors."""
