@@ -55,7 +55,6 @@ def plan_settings(text: Text, gpu_layers: GpuLayers | None = None, batch_tokens:
         slots=open_number(text.slots),
         context_tokens=open_number(text.context_tokens),
         kv_cache=text.kv_cache,
-        split=text.split,
         experts=text.experts,
         batch_tokens=batch_tokens,
     )

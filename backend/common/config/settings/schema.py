@@ -188,7 +188,6 @@ class Text:
     threads: Count | None = None
     slots: Annotated[int | Literal["auto"], _number_or_auto(1)] = AUTO
     gpu_layers: Annotated[int | Literal["auto"], _number_or_auto(0)] = AUTO
-    split: Literal["layers", "none"] = "layers"
     experts: Literal["auto", "system", "device"] = "auto"
     kv_cache: Literal["f16", "q8_0", "q4_0"] = "f16"
     check_memory: Size = 4_000_000_000
