@@ -57,6 +57,7 @@ class CardLibrary:
     def __init__(self, *free: int, really_free: int | None = None) -> None:
         self.free, self.really_free = list(free), really_free
         self.requests: list[LoadRequest] = []
+        self.devices_used: list[list[str]] = []
 
     def devices(self) -> list[LibraryDevice]:
         return [
@@ -66,6 +67,7 @@ class CardLibrary:
 
     def load_model(self, library: Any, request: LoadRequest, devices: Any, makes_embeddings: bool) -> Any:
         self.requests.append(request)
+        self.devices_used.append([device.name for device in devices])
         layers = request.llama.gpu_layers or 0
         if self.really_free is not None and layers * 22_000 > self.really_free:
             raise OutOfMemory("CUDA0: cudaMalloc failed.", "-")
@@ -104,6 +106,15 @@ def test_a_small_card_takes_a_part(load: Callable[..., fit.FittedLoad]) -> None:
     done = load(CardLibrary(whole.device_bytes), context_tokens=1024, slots=1)
     assert done.fit and 0 < done.fit.gpu_layers < 5 and done.fit.is_partial and done.measured is None
     assert f"{done.fit.gpu_layers} of 5 layers" in done.fit.explanation
+
+
+def test_a_card_without_room_for_a_layer_is_refused_unless_that_was_asked(load: Callable[..., fit.FittedLoad]) -> None:
+    with pytest.raises(OutOfMemory, match=r"memory of cuda:0. cuda:0: 1 of 5 layers, .*; 1 MB free"):
+        load(CardLibrary(MB))
+    library = CardLibrary(1000 * MB)
+    done = load(library, gpu_layers=0)
+    assert library.devices_used == [[]]
+    assert done.fit and (done.fit.gpu_layers, done.fit.is_partial, done.measured) == (0, True, None)
 
 
 def test_settings_reach_the_library(load: Callable[..., fit.FittedLoad]) -> None:

@@ -18,9 +18,9 @@ from backend.engines import engines, load_engine
 _CARD_SLOTS = (8, 4, 2)  # tried in this order
 _PROCESSOR_SLOTS = (4, 2)
 _CARD_SHARE, _PROCESSOR_SHARE = 0.5, 0.125  # of the memory that is left, for more jobs at once
-# What a driver takes of a card beside the buffers, before it was measured: a context of CUDA takes 300 to 500 MB, of
-# Vulkan less than 100. The worker counts what is free once the context is there.
-_DRIVER_BYTES = 300_000_000
+# A worker's context on a card: 300 to 500 MB with CUDA, less than 100 with Vulkan. What the driver takes beyond that is
+# measured in the worker, which counts what is free once the context is there.
+_CONTEXT_BYTES = 300_000_000
 _UNLIMITED = 1 << 60
 _PROCESSOR_BATCH = 64  # tokens of a prompt at once, so that a cancel takes effect soon
 
@@ -138,9 +138,8 @@ def _planned_size(
 
 def driver_bytes(device: Device, corrections: Corrections) -> int:
     """Return what the driver takes of a device beside the buffers."""
-    if corrections.driver_bytes is not None:
-        return corrections.driver_bytes
-    return 0 if uses_machine_memory(device) else _DRIVER_BYTES
+    context = 0 if uses_machine_memory(device) else _CONTEXT_BYTES
+    return context + (corrections.driver_bytes or 0)
 
 
 def _base(settings: PlanSettings) -> PlanSettings:

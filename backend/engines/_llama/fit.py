@@ -67,10 +67,9 @@ def load_fitted(
     fitter = _Fitter(library, request, request.order, devices, layout, makes_embeddings)
     plan = fitter.plan()
     if not plan.fits:
-        raise OutOfMemory(
-            f"{Path(request.model_path).name} does not fit into the memory of {request.device}. {plan.explain()}",
-            _REMEDY,
-        )
+        raise _does_not_fit(request, plan)
+    if fitter.leaves_device_empty(plan):
+        raise _does_not_fit(request, fitter.least())
     try:
         return fitter.load(plan)
     except OutOfMemory as error:
@@ -104,6 +103,14 @@ class _Fitter:
         """Return the plan for the memory that is free now."""
         return make_plan(self._layout, self._rooms, self._system_free(), self._settings, self._corrections)
 
+    def leaves_device_empty(self, plan: Plan) -> bool:
+        """Return whether not one layer fits a device, although the user did not ask for that."""
+        return bool(self._devices) and not plan.gpu_layers and self._settings.gpu_layers is None
+
+    def least(self) -> Plan:
+        """Return the plan with one layer on the devices."""
+        return make_plan(self._layout, self._rooms, None, replace(self._settings, gpu_layers=1), self._corrections)
+
     def smaller(self, plan: Plan) -> Plan | None:
         """Return a plan for less memory than one that failed; None if there is none, or if the user set the size."""
         if plan.shares:
@@ -117,13 +124,15 @@ class _Fitter:
             limit = plan.system_bytes - plan.system_cache_bytes // 2
             found = make_plan(self._layout, [], limit, self._settings, self._corrections)
         is_smaller = found.device_bytes + found.system_cache_bytes < plan.device_bytes + plan.system_cache_bytes
-        return found if found.fits and is_smaller else None
+        return found if found.fits and is_smaller and not self.leaves_device_empty(found) else None
 
     def load(self, plan: Plan, retried: str | None = None) -> FittedLoad:
         """Load by a plan. Raises OutOfMemory."""
         request = self._ordered(plan)
         free_before = sum(device.free_bytes for device in self._library.devices() if device.handle in self._handles)
-        loaded = load_model(self._library, request, self._devices, self._makes_embeddings)
+        # Without layers on it, a device would still get a compute buffer and large products.
+        devices = self._devices if plan.gpu_layers else ()
+        loaded = load_model(self._library, request, devices, self._makes_embeddings)
         buffers = _buffers(loaded, request.device)
         fit = MemoryFit(
             gpu_layers=plan.gpu_layers,
@@ -206,6 +215,11 @@ def _buffers(loaded: LoadedModel, device: str) -> dict[str, dict[str, int]]:
         kinds = found.setdefault(where, {})
         kinds[kind] = kinds.get(kind, 0) + round(float(mib) * _MIB)
     return found
+
+
+def _does_not_fit(request: LoadRequest, plan: Plan) -> OutOfMemory:
+    name = Path(request.model_path).name
+    return OutOfMemory(f"{name} does not fit into the memory of {request.device}. {plan.explain()}", _REMEDY)
 
 
 def _describe_failure(plan: Plan, request: LoadRequest, error: OutOfMemory) -> str:
