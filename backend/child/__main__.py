@@ -26,6 +26,7 @@ class Program:
 PROGRAMS = {
     "run": Program("backend.child.programs.run", has_arguments=False),
     "probe": Program("backend.child.programs.probe", may_gain_privileges=True),
+    "prove_engine": Program("backend.child.programs.prove_engine", has_channel=False, may_gain_privileges=True),
     "survey": Program("backend.child.programs.survey", may_gain_privileges=True),
     "packages": Program("backend.child.programs.packages", has_arguments=False),
     "convert": Program("backend.child.programs.convert", has_arguments=False),

@@ -45,7 +45,7 @@ Each program of `backend/child/programs` speaks a part of it. `→` is server to
 |          | ← done      | `path, bytes, comparison`; no fields after `check`                                         |
 |          | ← failed    | `code, detail, remedy`                                                                     |
 
-`download` and `install` write lines of JSON instead, see `one_shot.py`.
+`download` and `install` write lines of JSON instead, see `one_shot.py`; `prove_engine` writes one line of JSON.
 """
 
 from __future__ import annotations

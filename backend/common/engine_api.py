@@ -121,6 +121,10 @@ class Engine:
     # Optional. Returns the data types that a model file computes in beyond float32, where files of a format differ.
     file_types: Callable[[Path], tuple[str, ...]] | None = None
 
+    # Whether its module has `prove`, which computes on a device through the engine's own library, in a process of its
+    # own. Default: the proof of the device is made through that library.
+    proves_itself: bool = False
+
     def unusable_type(self, backend: str, proof: Proof) -> str | None:
         """Return the first data type that the engine needs on a proved device and that is unusable there; or None."""
         needed = self.data_types_by_backend.get(backend, self.data_types)

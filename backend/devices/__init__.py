@@ -22,6 +22,7 @@ from backend.devices._mechanisms.ggml import GgmlAccess
 from backend.devices._mechanisms.ggml_proof import check_processor
 from backend.devices._mechanisms.identity import hardware_id, is_instance, uuid_text
 from backend.devices._mechanisms.llama_builds import LIBRARIES_FILE, LlamaBuild, LlamaLibraries, find_build
+from backend.devices._mechanisms.openvino_proof import check_openvino
 from backend.devices._mechanisms.proof_record import is_unsupported
 from backend.devices._placement import ggml_place, onnx_place, torch_place
 from backend.devices._registry import (
@@ -56,6 +57,7 @@ __all__ = [
     "WrongResult",
     "backends",
     "backends_of",
+    "check_openvino",
     "check_processor",
     "detected_device_from",
     "device_id",

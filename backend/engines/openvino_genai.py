@@ -15,7 +15,7 @@ from typing import Any
 from backend.common.device_api import DetectedDevice
 from backend.common.errors import DeviceLost, DeviceNotReady, ModelBroken, ModelLoadFailed, TouchstoneError
 from backend.common.types import Placement, PlacementPart
-from backend.devices import backends, split_id
+from backend.devices import backends, check_openvino, split_id
 from backend.engines import ConvertedForm, Engine, LoadRequest, ModelFormat
 from backend.engines._memory_errors import LOWER_CONTEXT, does_not_fit, out_of_memory_message
 from backend.engines._openvino.model_files import GRAPH, VOCABULARY, WEIGHTS, OpenvinoFolder, open_folder
@@ -39,6 +39,7 @@ ENGINE = Engine(
     # It holds the weights of the GGUF file unchanged: 125 of llama.cpp's 176 tokens before the first difference.
     converted_forms=(ConvertedForm("openvino", 20, runtime=RUNTIME, space_factor=4),),
     batches=True,
+    proves_itself=True,
     options=frozenset(
         "max_tokens temperature top_p top_k seed stop repetition_penalty presence_penalty frequency_penalty"
         " logit_bias logprobs raw tools".split()
@@ -68,6 +69,18 @@ def check() -> dict[str, str]:
         if importlib.util.find_spec(name) is None:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
     return {name: version(name) for name in ("openvino", "tokenizers")}
+
+
+def prove(device: str, detected: DetectedDevice) -> dict[str, str]:
+    """Compute on a device through OpenVINO. Returns why data types are unusable.
+
+    Raises WrongResult, DeviceLost, DeviceNotReady, ImportError, OSError, and OpenVINO's exceptions.
+    """
+    import openvino
+
+    core = openvino.Core()
+    request = LoadRequest(device, "", 0, 1, detected_device=detected)
+    return check_openvino(core, _kind_of(core, request))
 
 
 def load(request: LoadRequest) -> TextSession:

@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from backend.child.wire_protocol import Channel, Frame
@@ -42,6 +44,8 @@ from backend.devices import (
     watched_cards,
 )
 from backend.engines import engines, load_engine, serves
+
+_CHILD = Path(__file__).resolve().parents[1]
 
 
 def main(channel: Channel, arguments: list[str]) -> int:
@@ -126,13 +130,36 @@ def _prove(channel: Channel, order: Frame) -> None:
         except UnusableDataType as error:
             channel.send({**refused, "detail": str(error), "data_type": error.dtype})
         else:
-            if dtype := engine.unusable_type(backend, proofs[0]):
-                channel.send({**refused, "detail": proofs[0].unusable[dtype], "data_type": dtype})
+            unusable = proofs[0].unusable
+            dtype = engine.unusable_type(backend, proofs[0])
+            if engine.proves_itself:
+                channel.send({"op": "step", "what": f"computing with {engine.library}", "backends": [backend]})
+                unusable = _proved_by_engine(order, engine.name)
+                dtype = next(iter(unusable), None)
+            if dtype:
+                channel.send({**refused, "detail": unusable[dtype], "data_type": dtype})
             else:
                 checked[engine.name] = engine_versions
         channel.send(
             {"op": "engines", "engines": checked}
         )  # after each, so that an engine that hangs does not lose the others
+
+
+def _proved_by_engine(order: Frame, engine: str) -> dict[str, str]:
+    """Compute through the engine's library in another process; return why data types are unusable.
+
+    The parent ends that process with this one, so a hang ends like that of any step.
+    """
+    request = json.dumps({**order, "engine": engine})
+    done = subprocess.run([sys.executable, "-I", str(_CHILD), "prove_engine", request], capture_output=True, text=True)
+    try:
+        result = json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        how = f"signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
+        line = telling_line(done.stderr.splitlines()) or ""
+        result = {"wrong": f"its process ended with {how}{f': {line[:300]}' if line else ''}"}
+    unusable: dict[str, str] = result.get("unusable") or {}
+    return {"float32": f"{engine} fails on this device ({result['wrong']})"} if "wrong" in result else unusable
 
 
 def _proved(channel: Channel, access: Any, device_id: str, detected: DetectedDevice) -> Proof:
