@@ -283,7 +283,7 @@ async def read_run(spawn: Spawn) -> Any:
 class Sink:
     """A job that keeps its events."""
 
-    id, progress, finish_reason = "j", None, None
+    id, task, progress, finish_reason = "j", "text", None, None
 
     def __init__(self) -> None:
         self.events: list[object] = []

@@ -50,7 +50,7 @@ LIMITS: list[tuple[str, str, list[Any], list[Any]]] = [
         [
             [{"type": "function", "function": {"name": ""}}],
             [{"type": "function", "function": {"name": "a b"}}],
-            [{"type": "function", "function": {"name": "x" * 65}}],
+            [{"type": "function", "function": {"name": "x" * 129}}],
             [{"type": "retrieval", "function": {"name": "a"}}],
             [{"type": "function"}],
             [{"type": "function", "function": {"name": "a"}}] * 129,

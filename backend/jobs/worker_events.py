@@ -62,6 +62,7 @@ class WorkerEventHandler:
         self._receipt = receipt
         self._phase = ""
         self._phase_started_at = time.perf_counter()
+        self._tokens = 0  # written so far
         self._first_done = 0.0  # of the phase: a phase may start again where it was
 
     async def report_loading(self, held_bytes: int, needed_bytes: int | None) -> None:
@@ -73,6 +74,9 @@ class WorkerEventHandler:
         """Handle one frame: token, progress, artifact or done."""
         job = self._job
         if frame["op"] == "token":
+            if job.task == "text":  # other tasks report their own phases
+                self._tokens += frame["count"]
+                job.progress = self._progress({"phase": "write", "done": self._tokens, "total": None, "unit": "tokens"})
             await job.emit("token", {name: frame[name] for name in TOKEN if name in frame})
         elif frame["op"] == "progress":
             job.progress = self._progress(frame)

@@ -11,7 +11,7 @@ from backend.common.config.strict_model import StrictModel
 from backend.tasks.options.response_format import Schema
 
 REQUIRED_CALL = "call"  # the name of the schema that stands for a required tool_choice
-FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")]
+FunctionName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_.-]{1,128}$")]
 
 
 class Function(StrictModel):
