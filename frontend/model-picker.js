@@ -29,8 +29,10 @@ export function showModels(models, chosen) {
   const best = models.find((model) => model.id === state.recommended?.model && model.state === "ready");
   const id = chosen || (best ?? models.find((model) => model.default))?.id || models[0]?.id || "";
   const known = models.some((model) => model.id === id);
-  select.replaceChildren(...models.map((model) => el("option", { value: model.id },
-    model.state === "ready" ? `${model.name}${model.details?.test_model ? " · test model" : ""}` : `${model.name} (${stateWords(model)})`)));
+  const option = (/** @type {Model} */ model) => el("option", { value: model.id },
+    model.state === "ready" ? `${model.name}${model.details?.test_model ? " · test model" : ""}` : `${model.name} (${stateWords(model)})`);
+  const away = models.filter((model) => model.state === "downloadable" && !model.default), here = models.filter((model) => !away.includes(model));
+  select.replaceChildren(...here.map(option), ...(away.length ? [el("optgroup", { label: "Not on this machine" }, ...away.map(option))] : []));
   if (!known && id) select.append(el("option", { value: id }, `${id} · NOT AVAILABLE HERE`));
   if (!id) select.append(el("option", { value: "" }, "No model for this task"));
   select.value = id;

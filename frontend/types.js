@@ -26,7 +26,7 @@
  * @typedef {{type?: string|string[], anyOf?: Schema[], enum?: unknown[], items?: Schema, uniqueItems?: boolean, properties?: Record<string, Schema>,
  *   maxLength?: number, minimum?: number, maximum?: number, exclusiveMinimum?: number, exclusiveMaximum?: number, default?: unknown,
  *   title?: string, description?: string}} Schema
- * @typedef {{id: string, name: string, task: string, engines?: string[], source?: string|null, fits?: Fit[], bytes: number|null, licence: string|null, state: string,
+ * @typedef {{id: string, name: string, task: string, engines?: string[], source?: string|null, bytes: number|null, licence: string|null, state: string,
  *   reason: string|null, remedy: string|null, default: boolean, options_schema: Schema,
  *   options_schemas?: Record<string, Schema>, tasks?: string[], details?: {inputs?: Slot[], sounds?: string[],
  *   non_commercial?: boolean|null, gated?: boolean, memory?: {setting: string, bytes: number}[],

@@ -101,7 +101,7 @@ class Catalogue:
         taken = {entry.target for entry in entries.values() if not entry.adapters}
         files = [file for file in self._folders.model_files() if file not in taken]
         stamps = stamps_of(files, READ_S)
-        self._file_entries = {file: known for file, known in self._file_entries.items() if file in stamps}
+        self._file_entries = {file: known for file, known in list(self._file_entries.items()) if file in stamps}
         self.ids.store(files, entries.__contains__)
         for file in files:
             entry = self._entry_of_listed(file, stamps.get(file), entries)
@@ -154,7 +154,7 @@ class Catalogue:
         """Return all models with their entries. Only files that changed since the last call are read."""
         entries = self.entries()
         stamps = stamps_of((entry.target for entry in entries.values()), READ_S)
-        self._known_models = {id_: known for id_, known in self._known_models.items() if id_ in entries}
+        self._known_models = {id_: known for id_, known in list(self._known_models.items()) if id_ in entries}
         return [(self._model_of_listed(entry, stamps.get(entry.target)), entry) for entry in entries.values()]
 
     def _model_of_listed(self, entry: Entry, stamp: Stamp | None) -> Model:

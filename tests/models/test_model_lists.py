@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -126,3 +127,15 @@ def test_values_that_json_cannot_hold_are_made_safe() -> None:
     model = Model("a", "lone \ud800", "text", [], "ready", details={"rate": float("nan")})
     body = json.loads(bytes(model_list_response([model]).body))
     assert body["models"][0]["details"] == json_safe({"rate": float("nan")})
+
+
+def test_lists_in_several_threads_at_once_do_not_disturb_each_other(catalogue: Catalogue, folder: Path) -> None:
+    for number in range(20):
+        (folder / f"Model-{number}.gguf").write_bytes(gguf())
+
+    def read(number: int) -> int:
+        (folder / f"Model-{number % 20}.gguf").touch()
+        return len(catalogue.models())
+
+    with ThreadPoolExecutor(4) as threads:
+        assert len(set(threads.map(read, range(60)))) == 1
