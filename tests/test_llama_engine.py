@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -31,7 +31,7 @@ from backend.common.formats.gguf.vocabulary import read_vocabulary
 from backend.common.llama_parameters import LlamaParameters
 from backend.engines import LoadRequest, RunRequest, RunResult
 from backend.engines import llama_cpp as engine
-from backend.engines._llama import c_api, loaded_model
+from backend.engines._llama import c_api, loaded_model, sampling
 from backend.engines._llama.batch_model import LlamaBatchModel
 from backend.engines._llama.library import Library, LibraryDevice, open_library
 from backend.engines._llama.loaded_model import LoadedModel, choose_devices, load_error, load_model, placement
@@ -205,6 +205,23 @@ def test_a_step_of_rows_in_any_order_returns_the_token_of_each(library: Library)
         found.append(sampled)
     assert [each.token for each in found[0]] == [each.token for each in found[1]]
     assert [each.logprob for each in found[0]] == pytest.approx([each.logprob for each in found[1]], abs=1e-4)
+
+
+def test_several_threads_sample_what_one_does(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[list[SampledToken]] = []
+    for threads in (1, 8):
+        monkeypatch.setattr(sampling, "usable_threads", lambda threads=threads: threads)
+        monkeypatch.setattr(sampling, "_SHARED_LOGITS", 1)
+        rows, vocabulary = rows_of(library)
+        sequences = [sequence(vocabulary.encode(text), temperature=2.0, top_k=0) for text in ("abc", "x", "a b", "zz")]
+        for row, each in enumerate(sequences):
+            rows.assign_row(row, each)
+        found.append(rows.prefill_batch(0, sequences))
+        for each, first in zip(sequences, found[-1], strict=True):
+            each.length, each.last_token = len(each.prompt), first.token
+        found[-1] += rows.decode(sequences)
+        assert (rows._sampling._threads is None) == (threads == 1)
+    assert found[0] == found[1]
 
 
 def test_a_step_that_fails_drops_all_caches(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -517,8 +534,13 @@ class Spoiled(LlamaBatchModel):
 
     fault = ""
 
-    def _sample(self, sequence: TextSequence, number: int, output: int) -> SampledToken:
-        right = super()._sample(sequence, number, output)
+    def _sample(
+        self, sequences: Sequence[TextSequence], numbers: Sequence[int], outputs: Sequence[int]
+    ) -> list[SampledToken]:
+        right = super()._sample(sequences, numbers, outputs)
+        return [self._spoil(*row) for row in zip(sequences, numbers, right, strict=True)]
+
+    def _spoil(self, sequence: TextSequence, number: int, right: SampledToken) -> SampledToken:
         if self.fault == "long" and len(sequence.prompt) < 50:
             return right
         if self.fault == "late" and len(self._slots[number].tokens) < 28:

@@ -87,7 +87,7 @@ class LlamaBatchModel:
         self._batch.add(number, sequence.length, ids, last)
         self._decode()
         self._slots[number].tokens += ids
-        return self._sample(sequence, number, len(ids) - 1) if last else None
+        return self._sample([sequence], [number], [len(ids) - 1])[0] if last else None
 
     def prefill_batch(self, first: int, sequences: Sequence[TextSequence]) -> list[SampledToken]:
         """Prefill the prompts of several sequences into rows `first` and up; return one token for each."""
@@ -100,9 +100,7 @@ class LlamaBatchModel:
             outputs[number] = self._batch.count - 1
         self._decode()
         numbers = self._numbers[first:]
-        return [
-            self._sample(sequence, number, outputs[number]) for number, sequence in zip(numbers, sequences, strict=True)
-        ]
+        return self._sample(sequences, numbers, [outputs[number] for number in numbers])
 
     def decode(self, sequences: Sequence[TextSequence]) -> list[SampledToken]:
         """Append each sequence's last token to its row, rows 0 and up, and return the next tokens."""
@@ -121,10 +119,7 @@ class LlamaBatchModel:
             outputs[row] = output
         for number, token in zip(numbers, tokens, strict=True):
             self._slots[number].tokens.append(token)
-        return [
-            self._sample(sequence, number, output)
-            for sequence, number, output in zip(sequences, numbers, outputs, strict=True)
-        ]
+        return self._sample(sequences, numbers, outputs)
 
     def move_row(self, source: int, target: int, length: int) -> None:
         """Give a sequence another row. Nothing is copied."""
@@ -133,10 +128,16 @@ class LlamaBatchModel:
     def force_token(self, row: int, token: int) -> None:
         """The next step appends `sequence.last_token`, so nothing is to be done."""
 
-    def _sample(self, sequence: TextSequence, number: int, output: int) -> SampledToken:
-        chain = self._slots[number].chain
-        assert chain is not None, "a row is assigned before its first step"
-        return self._sampling.next(sequence, chain, output)
+    def _sample(
+        self, sequences: Sequence[TextSequence], numbers: Sequence[int], outputs: Sequence[int]
+    ) -> list[SampledToken]:
+        """Return the next token of each sequence, by the output of the step that belongs to it."""
+        rows: list[tuple[TextSequence, Chain, int]] = []
+        for sequence, number, output in zip(sequences, numbers, outputs, strict=True):
+            chain = self._slots[number].chain
+            assert chain is not None, "a row is assigned before its first step"
+            rows.append((sequence, chain, output))
+        return self._sampling.next_of_all(rows)
 
     def _choose(self, free: list[int], sequence: TextSequence) -> tuple[int, int]:
         """Return the number of a free sequence, and how many tokens of the prompt are in its KV cache."""
