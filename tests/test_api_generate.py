@@ -58,7 +58,7 @@ def test_a_stream_begins_with_a_comment_and_nothing_may_buffer_or_compress_it(se
         events = list(read_events(lines))
         assert answer.headers["content-type"].startswith("text/event-stream")
         assert answer.headers["x-accel-buffering"] == "no"
-        assert answer.headers["cache-control"] == "no-store"
+        assert answer.headers["cache-control"] == "no-store, no-transform"
         assert "content-encoding" not in answer.headers
         assert answer.headers["x-job-id"] == events[0].data["job_id"]
 
