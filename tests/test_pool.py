@@ -441,21 +441,21 @@ def test_a_job_joins_those_that_run_by_their_engine(tmp_path: Path) -> None:
 
 
 def test_a_job_that_asks_for_other_layers_loads_the_model_again() -> None:
-    async def act(stage: Play) -> None:
-        key = WorkerKey("cpu", "base", "llama.cpp", "a")
-
-        async def load(gpu_layers: int | Literal["auto"] | None) -> LoadedModel:
-            held, _ = await stage.pool.acquire("cpu:0", CPU, key, TINY, gpu_layers=gpu_layers)
-            stage.pool.release(held)
+    async def act(pool: WorkerPool, free: list[int]) -> None:
+        async def load(device: Device, gpu_layers: int | Literal["auto"] | None) -> LoadedModel:
+            key = WorkerKey(device.id, "base", "llama.cpp", "a")
+            held, _ = await pool.acquire(device.hardware_id or "", device, key, TINY, gpu_layers=gpu_layers)
+            pool.release(held)
             return held
 
-        first = await load(None)
-        assert await load(None) is first
-        asked = await load(1)
-        assert asked is not first and await load(1) is asked and await load(None) is asked
-        assert await load("auto") is not asked
+        first = await load(CARD, None)
+        assert await load(CARD, None) is first
+        asked = await load(CARD, 1)
+        assert asked is not first and await load(CARD, 1) is asked and await load(CARD, None) is asked
+        assert await load(CARD, "auto") is not asked
+        assert await load(CPU, 1) is await load(CPU, 2), "the processor has no layers to choose"
 
-    play(act)
+    on_card(act, told=True)
 
 
 def test_with_one_slot_there_is_nobody_to_join(tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ class WorkerPool:
         held = self._held.get(key)
         if held is None or not held.is_usable:
             return None
-        if gpu_layers is not None and gpu_layers != held.gpu_layers:
+        if gpu_layers is not None and gpu_layers != held.gpu_layers and key.device != "cpu":
             self.discard(held, f"a job asks for gpu_layers: {gpu_layers}")
             return None
         if changed := await self._find_change(held, model_path):
