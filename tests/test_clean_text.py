@@ -115,3 +115,20 @@ def test_an_error_of_a_child_keeps_its_own_members_and_cannot_replace_those_of_t
     extra = {"status": 200, "detail": "x", "self": 1, "retry_after_s": "soon", "prompt_tokens": 5}
     error = from_child({"code": "context_length_exceeded", "detail": "It is.", "remedy": "Do.", "extra": extra})
     assert isinstance(error, BY_CODE["context_length_exceeded"]) and error.extra == {"prompt_tokens": 5}
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("Z" + "\u0316\u0331\u0353" * 30 + "algo", "Z" + "\u0316\u0331\u0353\u0316\u0331" + "algo"),
+        ("\u0301\u0302card", "card"),
+        ("a \u0301card", "a card"),
+        ("\u20dd" * 9, "unnamed"),
+        ("e\u0302\u0301u", "e\u0302\u0301u"),
+        ("\u05e9\u05c1\u05b8\u05dc\u05d5\u05b9\u05dd", "\u05e9\u05c1\u05b8\u05dc\u05d5\u05b9\u05dd"),
+        ("\u0e17\u0e35\u0e48", "\u0e17\u0e35\u0e48"),
+    ],
+    ids=["stacked", "at the start", "after a space", "nothing else", "Vietnamese", "Hebrew", "Thai"],
+)
+def test_a_name_keeps_as_many_combining_marks_as_letters_have(name: str, shown: str) -> None:
+    assert clean_name(name) == shown

@@ -51,6 +51,17 @@ def test_the_processor_computes_every_operation_right() -> None:
             judged(operation, sample, computed(operation, sample))
 
 
+@pytest.mark.parametrize("name", ["QLinearMatMul 5×33×4099", "MatMulInteger 5×33×4099"])
+def test_a_kernel_that_leaves_out_the_last_columns_of_a_wide_product_is_found(name: str) -> None:
+    operation = find(name, "int8")
+    sample = operation.new_sample()
+    result = computed(operation, sample).copy()
+    judged(operation, sample, result)
+    result[:, 4096:] = 0
+    with pytest.raises(WrongResult):
+        judged(operation, sample, result)
+
+
 def test_norms_in_bfloat16_are_right_and_float32_outside() -> None:
     groups = half_operations("bfloat16", rounds_inputs=False)
     norms = [each for each in chain.from_iterable(groups) if "Norm" in each.name]

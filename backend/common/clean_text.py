@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any
 
 NAME_LIMIT = 100
 UNNAMED = "unnamed"  # a name without a visible character
 TEXT_LIMIT = 4000  # characters of one text of a child; longer ones are cut
+MARKS_LIMIT = 5  # combining marks of one letter: more than any script has
 DEPTH_LIMIT = 30
 ENTRY_LIMIT = 20_000  # of one frame
 INTEGER_LIMIT = 2**128  # file ids of ReFS are that long
@@ -58,7 +60,24 @@ def clean(text: str, limit: int = TEXT_LIMIT) -> str:
 def clean_name(name: object, limit: int = NAME_LIMIT) -> str:
     """Return a name in one line, at most `limit` characters long; `unnamed` if nothing visible is left."""
     text = " ".join(clean(re.sub(r"[\x00-\x1f\x85]", " ", _ANSI.sub("", str(name)[: limit * 10]))).split())
-    return text[:limit].rstrip() or UNNAMED
+    return _with_few_marks(text)[:limit].rstrip() or UNNAMED
+
+
+def _with_few_marks(text: str) -> str:
+    """Return the text without combining marks that have no letter, or that follow MARKS_LIMIT others.
+
+    Many of them cover the lines above and below.
+    """
+    if text.isascii():
+        return text
+    kept, marks = [], MARKS_LIMIT  # a mark at the start would join the text before the name
+    for character in text:
+        marks = marks + 1 if unicodedata.category(character) in ("Mn", "Me") else 0
+        if marks <= MARKS_LIMIT:
+            kept.append(character)
+        if character == " ":
+            marks = MARKS_LIMIT
+    return "".join(kept)
 
 
 def clean_data(value: Any, is_exact: bool = False) -> Any:

@@ -61,6 +61,16 @@ KNOWN = (
         code="device_lost",
     ),
     KnownError(
+        "hip-illegal-state",
+        r"HIP.*cannot be performed in the present state|hipErrorIllegalState",
+        "HIP cannot use the card in its present state; builds that are older than the card or its driver report this. "
+        "{hsa}Update the runtime ({update}), then refresh. If it repeats, use the card through Vulkan (llama.cpp).",
+        "driver",
+        absent=False,
+        code="device_lost",
+        source="https://github.com/invoke-ai/InvokeAI/issues/5738",
+    ),
+    KnownError(
         "amd-fault",
         r"Memory access fault by GPU node|HSA_STATUS_ERROR",
         "A computation failed on the card. {hsa}Refresh; if it repeats, update the kernel and the runtime ({update}), "

@@ -8,6 +8,15 @@ from backend.common.system.shared_libraries import MISSING_GLIBC, MISSING_LIBRAR
 _VC = "`winget install Microsoft.VCRedist.2015+.x64`"
 SPECIFIC = (
     KnownError(
+        "link-loop",
+        r"Too many levels of symbolic links",
+        "A symbolic link leads back to itself: `find -L {environment} -type l` lists such links of the environment, "
+        "and `namei FILE` shows the links to a file of the system. Delete them and reinstall what they belong to "
+        "({reinstall}), then refresh.",
+        "library load",
+        source="https://github.com/SiavashMT/OCT-MPS/issues/2",
+    ),
+    KnownError(
         "numpy-1-module",
         r"compiled using NumPy 1|_ARRAY_API not found",
         "A package was built for NumPy 1, but NumPy 2 is installed: they are incompatible. {In_environment} install "

@@ -28,7 +28,7 @@ _LARGEST_8_BIT = 63
 
 def int8_operations() -> Iterator[list[Operation]]:
     """Yield the products of 8-bit integers that ONNX Runtime's quantization writes, then blocks of 8-bit weights."""
-    yield [_integer_product(), _integer_product(WIDEST), _dynamic_product(), _static_product()]
+    yield [_integer_product(), _integer_product(WIDEST), _dynamic_product(), _static_product(), _wide_static_product()]
     yield [
         *(_blocks("int8", "float32", 8, tokens, accuracy_level=4) for tokens in _TOKENS),
         *(_tiled_blocks("int8", "float32", 8, (tokens, *_WIDE), accuracy_level=4) for tokens in _FEW),
@@ -106,18 +106,42 @@ def _dynamic_product() -> Operation:
 def _static_product() -> Operation:
     """Return QLinearMatMul, as static quantization writes it. Halves may be rounded either way."""
     right = whole_matrix(fresh(), _INNER, _COLUMNS, _LARGEST_8_BIT)
-    zero_a, zero_y, scale = 121, 131, 2.0**-10
 
-    def new_sample() -> Sample:
+    def new_sample() -> tuple[Matrix, Sequence[float]]:
         left = whole_matrix(fresh(), 17, _INNER, 121)
-        sums = product(left, right, 0.0).values
+        return left, product(left, right, 0.0).values
+
+    return _linear_product((17, _INNER, _COLUMNS), right, 121, 2.0**-10, new_sample)
+
+
+def _wide_static_product() -> Operation:
+    """Return QLinearMatMul with as many columns as layers of models have, which has other kernels."""
+    tiled = TiledProduct.whole(fresh(), WIDEST, (127, _LARGEST_8_BIT))
+    sums = [value for row in tiled.want for value in row]
+    operation = _linear_product(WIDEST, columns_of(tiled.right_transposed), 128, 2.0**-9, lambda: (tiled.left, sums))
+    return replace(operation, name=f"QLinearMatMul {'×'.join(map(str, WIDEST))}", samples=1)
+
+
+def _linear_product(
+    shape: tuple[int, int, int],
+    right: Any,
+    zero_a: int,
+    scale: float,
+    new_sample: Callable[[], tuple[Sequence[Sequence[float]], Sequence[float]]],
+) -> Operation:
+    """Return QLinearMatMul. `new_sample` returns the left factor, without its zero point, and the flat product."""
+    rows, inner, columns = shape
+    zero_y = 131
+
+    def sample() -> Sample:
+        left, sums = new_sample()
         values = [min(255.0, max(0.0, total * scale + zero_y)) for total in sums]
         whole = [[int(value) + zero_a for value in row] for row in left]
         return Sample({"a": whole}, exactly(Reference(values, [0.501] * len(values))))
 
     names = ["a", "one", "zero_a", "b", "one", "zero_b", "step", "zero_y"]
     weights = [
-        weight("b", "int8", [_INNER, _COLUMNS], right),
+        weight("b", "int8", [inner, columns], right),
         weight("one", "float32", [], 1.0),
         weight("zero_a", "uint8", [], zero_a),
         weight("zero_b", "int8", [], 0),
@@ -128,9 +152,9 @@ def _static_product() -> Operation:
         "QLinearMatMul",
         "int8",
         [Node("QLinearMatMul", names, ["y"])],
-        [Value("a", "uint8", [17, _INNER])],
-        [Value("y", "uint8", [17, _COLUMNS])],
-        new_sample,
+        [Value("a", "uint8", [rows, inner])],
+        [Value("y", "uint8", [rows, columns])],
+        sample,
         weights,
         required=False,
     )
