@@ -1,16 +1,18 @@
 """Proof rows of each device and data type, with the worst error per tolerance of many seeds. Run by hand.
 
-    python -m tests.slow.device_types [--seeds 200] [--library torch]
+    python -m tests.slow.device_types [--seeds 200] [--only onnx-cuda] [--library torch]
 
-It needs only this repository and a Python that has torch. It prints the rows of one proof for each device that torch
-lists, then the worst ratio of error to tolerance of each operation over all seeds, with durations, as lines of text. It
-exits with 1 if a proof failed.
+It needs only this repository and the Python of the runtime that reaches the device. It prints the rows of one proof for
+each device that the library lists, then the worst ratio of error to tolerance of each operation over all seeds, with
+durations, as lines of text. It exits with 1 if a proof failed. A healthy device must never be refused, and no ratio is
+close to 1, except for QLinearMatMul, where halves are rounded either way.
 """
 
 from __future__ import annotations
 
 import argparse
 import platform
+import re
 import sys
 import time
 from collections import defaultdict
@@ -25,24 +27,23 @@ def main() -> int:
     """Run the proofs. Returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20, help="proofs of each device (default: 20)")
-    parser.add_argument("--library", default="torch", help="the library that lists the devices (default: torch)")
-    parser.add_argument("--only", help="a backend, such as cuda; default: all")
+    parser.add_argument("--only", help="a backend, such as cuda; default: all of the library")
+    parser.add_argument("--library", help="the library that lists the devices (default: the backend's first, or torch)")
     arguments = parser.parse_args()
+    arguments.library = arguments.library or (backends()[arguments.only].libraries[0] if arguments.only else "torch")
     start = time.perf_counter()
     access = mechanism(backends_of(arguments.library)[0], arguments.library)
     access.load(arguments.library)
     print(f"Python {platform.python_version()}, {access.versions(arguments.library)}")
     print(f"import of {arguments.library}: {time.perf_counter() - start:.2f} s")
     outcomes = [
-        _report(backend, device, arguments.seeds)
-        for backend, device in _devices(arguments.library)
-        if arguments.only in (None, backend)
+        _report(backend, device, arguments.seeds) for backend, device in _devices(arguments.library, arguments.only)
     ]
     return 0 if outcomes and all(outcomes) else 1
 
 
-def _devices(library: str) -> Iterator[tuple[str, DetectedDevice]]:
-    for backend in backends_of(library):
+def _devices(library: str, only: str | None) -> Iterator[tuple[str, DetectedDevice]]:
+    for backend in backends_of(library) if only is None else [only]:
         try:
             listed = mechanism(backend, library).enumerate_devices(backends()[backend], library)
         except DeviceAbsent as error:
@@ -70,7 +71,7 @@ def _report(backend: str, device: DetectedDevice, seeds: int) -> bool:
         for row in proof.checks:
             if "tolerance" in row:
                 ratio = row["max_abs_error"] / row["tolerance"] if row["tolerance"] else float(row["max_abs_error"] > 0)
-                key = (row["dtype"], row["operation"])
+                key = (row["dtype"], re.sub(r"\d{3,}(?=×)|(?<=×)\d{3,}", "n", row["operation"]))  # sides are random
                 worst[key] = max(worst[key], ratio)
         if seed == 0:
             _print_proof(proof, steps, start)
