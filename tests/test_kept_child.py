@@ -164,6 +164,23 @@ def test_a_child_that_ended_after_its_list_is_replaced() -> None:
     assert detected and detected.selector == "GPU-0"
 
 
+def test_a_child_does_not_wait_for_a_long_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("backend.scheduling.probing.prober.KEPT_S", 0.05)
+    children = Children(listing([card()]), WELL)
+    queue = DeviceQueue("card")
+    subject = ProbeService({"torch": "python"}, LIMIT_S, children.spawn, lambda _: queue, inventory=nothing)
+
+    async def play() -> None:
+        async with queue.acquire("job"):
+            task = asyncio.create_task(subject.probe())
+            await asyncio.sleep(0.3)
+            assert children.started == ["list"]
+        await task
+
+    asyncio.run(play())
+    assert children.started == ["list", "prove"] and subject.devices["cuda:0"].state == "ready"
+
+
 def test_a_list_without_an_end_does_not_hold_the_proof(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("backend.scheduling.probing.prober.SILENT_S", 0.1)
     children = Children(listing([card()], is_last=False), WELL)

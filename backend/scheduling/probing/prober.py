@@ -27,6 +27,7 @@ from backend.devices import INDEX_LIMIT, backends
 
 log = logging.getLogger(__name__)
 SILENT_S = 3.0
+KEPT_S = 10.0  # for which a child that is kept may wait for its turn
 MAX_EXTENSIONS = 5  # times the timeout, however much progress a child reports
 FRAMES_LIMIT = 1000  # of one child; a probe sends fewer than a hundred
 _MILESTONES = ("step", "proved", "engines")  # frames that restart the timeout: each step may take that long
@@ -98,10 +99,14 @@ class Prober:
         child, which then goes on. `kept` is such a child: it gets the arguments as an order. All of them are optional.
         """
         outcome = Outcome(python=python)
+        # A child that waits for a job to end holds memory.
+        ending = asyncio.get_running_loop().call_later(KEPT_S, kept.kill) if kept else None
         async with contextlib.AsyncExitStack() as held:
             if turn is not None:
                 await held.enter_async_context(turn)
             await held.enter_async_context(self._place())
+            if ending:
+                ending.cancel()
             on_start()
             try:
                 child = kept or await spawn_child(self._spawn, python, ["probe", *arguments], _SCHEMA)
