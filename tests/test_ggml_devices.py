@@ -220,6 +220,62 @@ def test_a_driver_that_is_too_old_is_named_with_the_one_needed(monkeypatch: pyte
         listed("cuda")
 
 
+class LevelZero:
+    """The Level Zero loader, with one driver and cards: (name, UUID)."""
+
+    def __init__(self, *cards: tuple[str, bytes], result: int = 0) -> None:
+        self.cards, self.result = cards, result
+
+    def zeInit(self, flags: int) -> int:  # noqa: N802 (Level Zero's name)
+        return self.result
+
+    def zeDriverGet(self, count: Any, handles: Any) -> int:  # noqa: N802
+        count._obj.value = 1
+        if handles:
+            handles[0] = 7
+        return 0
+
+    def zeDeviceGet(self, driver: Any, count: Any, handles: Any) -> int:  # noqa: N802
+        count._obj.value = len(self.cards)
+        for number in range(len(self.cards) if handles else 0):
+            handles[number] = 100 + number
+        return 0
+
+    def zeDeviceGetProperties(self, device: Any, properties: Any) -> int:  # noqa: N802
+        name, uuid = self.cards[device.value - 100]
+        properties._obj.name, properties._obj.uuid[:] = name.encode(), uuid
+        return 0
+
+
+ARC = "Intel(R) Arc(TM) A770 Graphics"
+
+
+@pytest.mark.parametrize(
+    ("loader", "uuids"),
+    [
+        (LevelZero((ARC, bytes(range(16))), (ARC, bytes(range(16, 32)))), 2),
+        (LevelZero((ARC, bytes(range(16)))), 0),  # another number of cards: which is which is unknown
+        (LevelZero((ARC, bytes(range(16))), ("Intel(R) UHD Graphics", bytes(range(16, 32)))), 0),
+        (LevelZero(result=0x78000001), 0),
+        (None, 0),
+    ],
+    ids=["both", "one", "other", "no driver", "no loader"],
+)
+def test_intel_s_cards_have_the_uuid_of_level_zero(
+    loader: LevelZero | None, uuids: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opened(name: str) -> Any:
+        if loader is None:
+            raise OSError(name)
+        return loader
+
+    use(monkeypatch, Registry("SYCL", [("SYCL0", ARC, "", 1), ("SYCL1", ARC, "", 1)]), "sycl")
+    monkeypatch.setattr(ctypes, "CDLL", opened)
+    found = [device.identity.get("uuid") for device in listed("xpu")]
+    assert len(set(filter(None, found))) == uuids
+    assert not uuids or found[0] == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
+
+
 def test_vulkan_s_software_is_the_processor_whatever_ggml_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     software = PhysicalDevice("llvmpipe", "emulated", None, None, 0x10005)
     card = PhysicalDevice("NVIDIA GeForce RTX 3060", "gpu", RTX, None, 0x10DE)

@@ -1,4 +1,4 @@
-"""Intel cards through torch, and through llama.cpp built with SYCL, which reports no identity of a card."""
+"""Intel cards through torch, and through llama.cpp built with SYCL."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from backend.devices._mechanisms.identity import (
     size,
     uuid_text,
 )
+from backend.devices._mechanisms.level_zero import with_uuids
 from backend.devices._mechanisms.torch import build_name, device_named, preferred_dtype
 from backend.devices._mechanisms.torch_cuda import counter
 
@@ -61,6 +62,11 @@ def _open_device(torch: Any, detected: DetectedDevice) -> TorchAccess:
     )
 
 
+def _refine(listed: list[DetectedDevice], masked: bool) -> list[DetectedDevice]:
+    """Add UUIDs to the cards that llama.cpp lists, by which torch knows them."""
+    return with_uuids(listed)
+
+
 def _describe_card(xpu: Any, position: int, count: int) -> DetectedDevice:
     facts = xpu.get_device_properties(position)
     uuid = uuid_text(getattr(facts, "uuid", None))
@@ -88,7 +94,7 @@ BACKEND = Backend(
     vendors=("Intel",),
     offers=(InstallOffer("xpu"), InstallOffer("llama-sycl")),
     torch=TorchSupport(_list_devices, _open_device),
-    ggml=GgmlSupport(("sycl",), ("llama-sycl",)),
+    ggml=GgmlSupport(("sycl",), ("llama-sycl",), refine=_refine),
     visibility=Visibility(
         variables=("ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR", "SYCL_DEVICE_FILTER", "SYCL_DEVICE_ALLOWLIST"),
         environment=_environment,
