@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -40,6 +40,20 @@ def read_text(path: Path) -> str:
     """Return the text of a UTF-8 file. Raises OSError, also for a pipe or a folder, and ValueError."""
     with io.TextIOWrapper(open_regular_file(path), encoding="utf-8") as file:
         return file.read()
+
+
+def find_outside_link(folder: Path, names: Iterable[str]) -> str | None:
+    """Return the first of the files in a folder that is a link to somewhere else.
+
+    A snapshot in the cache of Hugging Face may link to the blobs of its repository.
+    """
+    real = Path(os.path.realpath(folder))
+    homes = [real, *(parent.parent / "blobs" for parent in real.parents if parent.name == "snapshots")]
+    for name in names:
+        target = Path(os.path.realpath(folder / name))
+        if not any(target.is_relative_to(home) for home in homes):
+            return name
+    return None
 
 
 def is_reserved_windows_name(name: str) -> bool:

@@ -35,7 +35,7 @@ ENGINE = Engine(
     runtimes=(RUNTIME,),
     backends=("cpu", *(name for name, facts in backends().items() if RUNTIME in facts.runtimes)),
     tasks=("text", "lyrics"),
-    formats=(ModelFormat(name="openvino", files=(GRAPH, WEIGHTS, VOCABULARY, "config.json")),),
+    formats=(ModelFormat(name="openvino", files=(GRAPH, WEIGHTS, VOCABULARY, "config.json"), validate=open_folder),),
     # It holds the weights of the GGUF file unchanged: 125 of llama.cpp's 176 tokens before the first difference.
     converted_forms=(ConvertedForm("openvino", 20, runtime=RUNTIME, space_factor=4),),
     batches=True,

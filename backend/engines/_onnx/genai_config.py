@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from backend.common.errors import ModelBroken, ModelIncompatible
-from backend.common.formats.onnx.validation import read_onnx
+from backend.common.files import find_outside_link
+from backend.common.formats.onnx.validation import outside_files, read_onnx
 from backend.engines._text.tokenizer_files import TokenizerFolder, read_json
 
 CONFIG = "genai_config.json"
@@ -95,6 +96,10 @@ def open_folder(path: Path) -> GenaiFolder:
         raise ModelBroken(f"{path.name}/{CONFIG} is incomplete or invalid: {error}.", _FETCH) from None
     if graph.parent != path or not graph.is_file():
         raise ModelBroken(f"{path.name}/{CONFIG} names the graph {graph.name}, which is not in its folder.", _FETCH)
+    if link := find_outside_link(path, [CONFIG, graph.name, "tokenizer.json", *sorted(outside_files(graph))]):
+        raise ModelBroken(
+            f"{path.name}/{link} is a link to a file outside its folder.", "Download the model from a source you trust."
+        )
     read_onnx(graph)
     if not (path / "tokenizer.json").is_file():
         raise ModelBroken(f"{path.name} has no tokenizer.json.", _FETCH)

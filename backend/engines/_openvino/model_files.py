@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.common.errors import ModelBroken
+from backend.common.files import find_outside_link
 from backend.engines._text.tokenizer_files import TokenizerFolder, read_json
 
 GRAPH, WEIGHTS, VOCABULARY = "openvino_model.xml", "openvino_model.bin", "tokenizer.json"
@@ -82,4 +83,8 @@ def open_folder(path: Path) -> OpenvinoFolder:
     for name in (GRAPH, WEIGHTS, VOCABULARY):
         if not (path / name).is_file():
             raise ModelBroken(f"{path.name} has no {name}.", _FETCH)
+    if link := find_outside_link(path, (GRAPH, WEIGHTS, VOCABULARY, "config.json")):
+        raise ModelBroken(
+            f"{path.name}/{link} is a link to a file outside its folder.", "Download the model from a source you trust."
+        )
     return folder
