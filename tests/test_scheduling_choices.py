@@ -134,7 +134,7 @@ def test_a_name_that_means_nothing_is_refused_with_the_known_ids(name: str) -> N
 SUPPORT: list[tuple[str, dict[str, Any], list[str]]] = [
     ("text", {}, ["llama.cpp", "onnx-genai", "transformers"]),
     ("text", {"temperature": 0.1, "seed": 3}, ["llama.cpp", "onnx-genai", "transformers"]),
-    ("text", {"tools": [{}]}, ["llama.cpp", "transformers"]),
+    ("text", {"tools": [{}]}, ["llama.cpp", "onnx-genai", "transformers"]),
     ("text", {"response_format": {"type": "json_object"}}, ["llama.cpp"]),
     ("text", {"gpu_layers": 12}, ["llama.cpp"]),
     ("text", {"tools": None, "response_format": None}, ["llama.cpp", "onnx-genai", "transformers"]),
