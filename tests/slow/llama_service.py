@@ -56,9 +56,10 @@ def show_card(server: Server) -> None:
     assert card["state"] == "ready", card["remedy"]
 
 
-def show_job(server: Server, model: str) -> None:
+def show_job(server: Server, model: str, **options: Any) -> None:
     """Print the receipt of a job."""
-    job = server.generate(model=model, prompt="Hello", device=DEVICE, fallback="never", options={"max_tokens": 8})
+    options = {"max_tokens": 8, **options}
+    job = server.generate(model=model, prompt="Hello", device=DEVICE, fallback="never", options=options)
     receipt = job.get("receipt") or job
     keys = "used fell_back engine runtime hardware_id placement slots context_tokens memory times rate".split()
     print(json.dumps({key: receipt.get(key) for key in keys}, indent=1))
@@ -96,6 +97,8 @@ def main(folder: Path, build: str, model: Path, program: str | None = None) -> N
                 middle, yardstick = statistics.median(ours), statistics.median(theirs or [0])
                 ratio = f", llama-server {yardstick:.1f}, ratio {middle / yardstick:.3f}" if yardstick else ""
                 print(f"{streams} streams: tokens/s service {middle:.1f}{ratio}", flush=True)
+        print("With 8 layers on the card:")
+        show_job(server, name, gpu_layers=8)
     finally:
         server.stop()
 
