@@ -77,7 +77,8 @@ def _list(channel: Channel, runtime: str, only: list[str], faults: dict[str, dic
     plan: list[tuple[str, list[str]]] = []
     for library in libraries():
         planned = [name for _, names in plan for name in names]
-        names = [name for name in backends_of(library, runtime) if name not in planned and (not only or name in only)]
+        reached = [name for name in backends_of(library, runtime) if _may_reach(name, library)]
+        names = [name for name in reached if name not in planned and (not only or name in only)]
         if names and is_installed(library):
             plan.append((library, names))
     channel.send({"op": "plan", "backends": [name for _, names in plan for name in names]})
@@ -90,6 +91,12 @@ def _list(channel: Channel, runtime: str, only: list[str], faults: dict[str, dic
             channel.send({"op": "step", "what": f"listing {name} devices", "backends": [name]})
             known = {int(position): fault for position, fault in faults.get(name, {}).items()}
             _try(channel, [name], partial(_listed, channel, name, library, known))
+
+
+def _may_reach(name: str, library: str) -> bool:
+    """Return whether a library can reach a backend on this system: builds of ggml are made for one system."""
+    facts = backends()[name]
+    return facts.ggml is None or facts.ggml.library != library or sys.platform in facts.systems
 
 
 def _listed(channel: Channel, name: str, library: str, faults: dict[int, str]) -> None:
