@@ -90,7 +90,7 @@ def test_refusals_are_exceptions_with_a_remedy(data_dir: Path) -> None:
 
 
 def test_several_threads_share_a_manager_from_their_first_call_to_its_end(data_dir: Path) -> None:
-    manager = ModelManager(load_settings({"storage.data_dir": str(data_dir)}, {}))
+    manager = ModelManager(load_settings({"storage.data_dir": str(data_dir), "text.slots": 1}, {}))
     together = threading.Barrier(4)
 
     def first(_: int) -> list[str]:
