@@ -111,7 +111,7 @@ class Shop:
         self.failures = failures
         self.share = share
         self.pool = cast(Any, self)
-        self.probes = SimpleNamespace(probing=False)
+        self.probes = SimpleNamespace(probing=False, is_checking=lambda device: False)
         self.quarantine = Quarantine()
         self.deaths: Counter[str] = Counter()
         self.users = 0

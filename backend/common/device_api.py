@@ -150,6 +150,7 @@ class GgmlSupport:
     runtimes: tuple[str, ...]  # those whose environments hold a build of llama.cpp for it
     # Optional. Returns the devices from another source than ggml, which does not list all of them.
     list_devices: Callable[[], list[DetectedDevice]] | None = None
+    function: str = ""  # with `list_devices`: the function that a build of one file exports if it has the backend
     # Optional. Adds facts to the devices that ggml lists. Takes them, and whether this process sees only one device.
     refine: Callable[[list[DetectedDevice], bool], list[DetectedDevice]] | None = None
     prepare: Callable[[DetectedDevice], None] | None = None  # Optional. Called before the libraries are loaded.

@@ -18,6 +18,8 @@ BACKEND = Backend(
     runtimes=("llama-vulkan",),
     systems=("linux", "win32"),
     offers=(InstallOffer("llama-vulkan"),),
-    ggml=GgmlSupport(("vulkan",), ("llama-vulkan",), list_devices=list_devices, prepare=show_device),
+    ggml=GgmlSupport(
+        ("vulkan",), ("llama-vulkan",), list_devices=list_devices, function="ggml_backend_vk_reg", prepare=show_device
+    ),
     visibility=Visibility(variables=(VARIABLE,), hide_all={VARIABLE: ""}, environment=_environment),
 )

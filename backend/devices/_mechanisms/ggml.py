@@ -147,6 +147,8 @@ def enumerate_devices(backend: Backend, library: str) -> list[DetectedDevice]:
     if build.cards is not None and not set(support.names) & set(build.cards):
         raise _not_in(build, backend)
     if support.list_devices:
+        if build.cards is None and not hasattr(build.load().ggml, support.function):
+            raise _not_in(build, backend)  # before the driver's own library is asked for, which may be missing
         listed = support.list_devices()
         _registry(build, backend)
     else:
