@@ -392,7 +392,7 @@ def test_a_wrong_size_is_refused_before_anything_comes(web: FileServer, entry: E
 def test_a_file_larger_than_the_disk_is_refused_before_anything_comes(web: FileServer, entry: Entry) -> None:
     web.announced = 10**16
     said = refusal(entry, DiskFull)
-    assert "MB free" in said and "TOUCHSTONE_DATA_DIR" in said
+    assert "MB are free" in said and "TOUCHSTONE_DATA_DIR" in said
     assert not part(entry).exists()
 
 

@@ -209,8 +209,8 @@ def test_a_step_of_rows_in_any_order_returns_the_token_of_each(library: Library)
 
 def test_several_threads_sample_what_one_does(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[list[SampledToken]] = []
-    for threads in (1, 8):
-        monkeypatch.setattr(sampling, "usable_threads", lambda threads=threads: threads)
+    for threads in (1, 3):
+        monkeypatch.setattr(loaded_model, "sampling_threads", lambda threads=threads: threads)
         monkeypatch.setattr(sampling, "_SHARED_LOGITS", 1)
         rows, vocabulary = rows_of(library)
         sequences = [sequence(vocabulary.encode(text), temperature=2.0, top_k=0) for text in ("abc", "x", "a b", "zz")]
@@ -222,6 +222,16 @@ def test_several_threads_sample_what_one_does(library: Library, monkeypatch: pyt
         found[-1] += rows.decode(sequences)
         assert (rows._sampling._threads is None) == (threads == 1)
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(("name", "threads"), [("CUDA0", 3), ("ROCm1", 3), ("Vulkan0", 1), ("MTL0", 1), ("SYCL0", 1)])
+def test_threads_share_a_step_only_where_a_device_allows_it(
+    library: Library, monkeypatch: pytest.MonkeyPatch, name: str, threads: int
+) -> None:
+    monkeypatch.setattr(loaded_model, "sampling_threads", lambda: 3)
+    loaded = load_model(library, request())
+    loaded.names = {name: "x"}
+    assert (loaded.rows()._sampling._threads is not None) == (threads > 1)
 
 
 def test_a_step_that_fails_drops_all_caches(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:

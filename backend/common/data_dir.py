@@ -26,6 +26,7 @@ from backend.common.files import read_text
 from backend.common.types import JsonObject
 
 BEAT_S = 5.0
+_HOLDER_S = 3.0  # timeout for the holder's name: the message that needs it is shown once
 STALE_S = 20.0
 ANSWER_S = 4.0  # for the folder at the start: a sleeping disk needs seconds
 # Bytes: with 50 for appended names this is 103, the longest socket path on macOS (Linux: 107).
@@ -104,7 +105,7 @@ class DataDir:
     def holder(self) -> JsonObject | None:
         """Return the last heartbeat of the server that holds or held the folder, None if there is none."""
         with contextlib.suppress(OSError, ValueError):
-            note = json.loads(bounded_read(self._server_file, lambda: read_text(self._server_file)))
+            note = json.loads(bounded_read(self._server_file, lambda: read_text(self._server_file), _HOLDER_S))
             return note if isinstance(note, dict) else None
         return None
 

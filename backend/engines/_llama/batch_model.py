@@ -39,6 +39,7 @@ class LlamaBatchModel:
         llama: Any,
         context: int,
         sizes: tuple[int, int, int],
+        sampling: Sampling,
         chunk_tokens: int,
         window: int,
         owner: object = None,
@@ -58,7 +59,7 @@ class LlamaBatchModel:
         self._clock = itertools.count(1)
         self._gap_steps = 0
         self._batch = Batch(max(chunk_tokens, self._rows), self._rows)
-        self._sampling = Sampling(llama, context, self._vocabulary_size)
+        self._sampling = sampling
         self.prefill_chunk_tokens = chunk_tokens
         self.prefill_batch_tokens = chunk_tokens
 

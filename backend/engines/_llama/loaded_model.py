@@ -20,6 +20,7 @@ from backend.engines import LoadRequest
 from backend.engines._llama import c_api
 from backend.engines._llama.batch_model import LlamaBatchModel
 from backend.engines._llama.library import Library, LibraryDevice, encode_path
+from backend.engines._llama.sampling import Sampling, sampling_threads
 from backend.engines._llama.vocabulary import LlamaVocabulary
 from backend.engines._memory_errors import LOWER_CONTEXT, does_not_fit
 
@@ -29,6 +30,8 @@ _EXPERTS = r"ffn_(up|down|gate|gate_up)_(ch|)exps"
 _ALL_LAYERS = 999
 _BUFFER = re.compile(r"(\S+) +(model|KV|RS|compute|output) buffer size =\s+([\d.]+) MiB")
 _OFFLOADED = re.compile(r"offloaded \d+/\d+ layers to GPU")
+# ggml's names of devices on which several threads may wait for a step; on the processor there is nothing to wait for.
+_SHARED_DEVICES = ("CUDA", "ROCm")
 _LAYER = re.compile(r"layer +\d+ assigned to device (\S+?),")
 _CAUSE_LINE = re.compile(
     r"error loading model: (.*)|failed to (?:load|open|allocate)[^\n]*|device \S+ does not support [^\n.]*"
@@ -72,7 +75,9 @@ class LoadedModel:
         sizes = (self.slots, self.context_tokens, size)
         window = llama.llama_model_n_swa(self.model)
         can_copy = not (llama.llama_model_is_recurrent(self.model) or llama.llama_model_is_hybrid(self.model))
-        return LlamaBatchModel(llama, self.context, sizes, self.chunk_tokens, window, self, can_copy)
+        threads = sampling_threads() if all(name.startswith(_SHARED_DEVICES) for name in self.names) else 1
+        sampling = Sampling(llama, self.context, size, threads)
+        return LlamaBatchModel(llama, self.context, sizes, sampling, self.chunk_tokens, window, self, can_copy)
 
 
 def load_model(

@@ -25,6 +25,11 @@ _SHARED_LOGITS = 400_000  # of a step: from here on, several threads sample; 128
 _MAX_THREADS = 4
 
 
+def sampling_threads() -> int:
+    """Return how many threads of this machine may sample at once."""
+    return max(1, min(_MAX_THREADS, usable_threads() // 2))
+
+
 class Candidates:
     """An array of the library with all tokens of a vocabulary and their logits."""
 
@@ -129,11 +134,11 @@ class Chain:
 class Sampling:
     """Samples the outputs of a context's last step."""
 
-    def __init__(self, llama: Any, context: int, vocabulary_size: int) -> None:
+    def __init__(self, llama: Any, context: int, vocabulary_size: int, threads: int = 1) -> None:
+        """`threads`: that sample at once. More than one only where several may ask the library for a step's logits."""
         self._llama, self._context, self._size = llama, context, vocabulary_size
         self._floats = ctypes.c_float * vocabulary_size
         self._candidates: Candidates | None = None
-        threads = min(_MAX_THREADS, usable_threads() // 2)
         self._threads = ThreadPoolExecutor(threads - 1, "sampling") if threads > 1 else None
         self._groups = threads
 

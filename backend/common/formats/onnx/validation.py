@@ -44,8 +44,6 @@ def read_onnx(path: Path) -> OnnxFile:
     """Parse a file and check its external data. Raises ModelBroken with the reason."""
     try:
         facts = path.stat()
-        if facts.st_size == 0:  # an empty file cannot be mapped
-            check_foreign(path.name, b"", 0)
         model = _read(path, facts.st_size, facts.st_mtime_ns)
     except OSError as error:
         raise ModelBroken(f"{path} cannot be read: {error.strerror}.", "Correct the path or its permissions.") from None
@@ -62,6 +60,8 @@ def outside_files(path: Path) -> list[str]:
 
 @lru_cache(maxsize=64)
 def _read(path: Path, size: int, mtime_ns: int) -> OnnxFile:
+    if size == 0:  # an empty file cannot be mapped
+        check_foreign(path.name, b"", 0)
     with open_regular_file(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         check_foreign(path.name, bytes(data[:512]), size)
         try:
