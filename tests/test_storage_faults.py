@@ -57,6 +57,7 @@ WRONG_THINGS = [
     "artifacts",
     "models",
     "runtimes",
+    "buffers.json",
     "proofs.json",
     "server.json",
     "stop",

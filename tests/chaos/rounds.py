@@ -32,7 +32,7 @@ REST_S = 90.0
 MEMORY_FACTOR = 1.5  # of the server within one life
 PAGE = 200
 # What a server that was stopped leaves in its data folder.
-KEPT = ("jobs.sqlite3", "lock", "models", "proofs.json", "reserve")
+KEPT = ("buffers.json", "jobs.sqlite3", "lock", "models", "proofs.json", "reserve")
 
 
 @dataclass
