@@ -50,7 +50,7 @@ def test_what_keeps_it_from_starting_is_told(folder: Path, server: Server) -> No
     taken = server.url.rpartition(":")[2]
     refused = verb("start", folder, "--port", taken)
     assert refused.returncode == 2
-    assert f"Port {taken} is taken" in refused.stderr and "--port" in refused.stderr
+    assert f"already runs on port {taken}" in refused.stderr and "--port" in refused.stderr
 
 
 def test_stop_ends_a_server_on_a_terminal_too_and_no_other(tmp_path: Path) -> None:

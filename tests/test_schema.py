@@ -37,6 +37,10 @@ def test_devices_and_models_fit(server: Server) -> None:
 
 
 def test_jobs_and_all_their_events_fit(server: Server) -> None:
+    for model in server.http.get("/api/models").json()["models"]:  # so that it loads, which reports progress
+        if model["default"] and model["task"] == "text":
+            unloaded = server.http.post(f"/api/models/{model['id']}/unload", json={}).json()
+            server.until(unloaded["id"], "done", "error")
     body = {"prompt": "Say hello.", "device": "cuda:0", "options": {"max_tokens": 8}}
     events = list(stream_events(server, body))
     for event in events:

@@ -101,7 +101,9 @@ def _may_reach(name: str, library: str) -> bool:
 
 def _listed(channel: Channel, name: str, library: str, faults: dict[int, str]) -> None:
     def on_card(position: int) -> None:
-        channel.send({"op": "step", "what": f"describing {name} card {position}", "backends": [name], "card": position})
+        if position < INDEX_LIMIT:  # further cards have no id; a child may send 1,000 frames
+            what = f"describing {name} card {position}"
+            channel.send({"op": "step", "what": what, "backends": [name], "card": position})
 
     access = mechanism(name, library)
     with watched_cards(on_card, faults):

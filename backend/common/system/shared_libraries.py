@@ -54,8 +54,8 @@ _DRIVERS = {
 
 # Libraries in packages of the makers, for the builds that do not contain them. The group is CUDA's major version.
 _REQUIREMENTS = {
-    r"libcudart\.so\.(\d+)|cudart64_(\d+)\.dll": "nvidia-cuda-runtime-cu{}",
-    r"libcublas(?:Lt)?\.so\.(\d+)|cublas(?:Lt)?64_(\d+)\.dll": "nvidia-cublas-cu{}",
+    r"libcudart\.so\.(\d+)|cudart64_(\d+)\.dll": "nvidia-cuda-runtime",
+    r"libcublas(?:Lt)?\.so\.(\d+)|cublas(?:Lt)?64_(\d+)\.dll": "nvidia-cublas",
     r"libsycl\.so|libimf\.so|libsvml\.so|libintlc\.so|libirng\.so": "intel-sycl-rt",
     r"libdnnl\.so": "onednn",
     r"libmkl_": "onemkl-sycl-blas",
@@ -92,7 +92,11 @@ def requirement_providing(library: str) -> str | None:
     """Return the Python package that contains a library of NVIDIA's or Intel's toolkits, None if unknown."""
     for pattern, requirement in _REQUIREMENTS.items():
         if match := re.match(pattern, library):
-            return requirement.format(*filter(None, match.groups()))
+            version = next(filter(None, match.groups()), None)
+            if version is None:
+                return requirement
+            # The packages for CUDA 12 have it in their names, later ones in their versions.
+            return f"{requirement}-cu{version}" if int(version) <= 12 else f"'{requirement}=={version}.*'"
     return None
 
 

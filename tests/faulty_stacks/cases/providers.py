@@ -79,7 +79,7 @@ CASES = [
         "installed",
         "library load",
         "library does not load: .*libcublasLt.so.13",
-        "pip packages named nvidia",
+        "install 'nvidia-cublas==13",
         device="onnx-cuda:0",
         packages=ONNX,
     ),

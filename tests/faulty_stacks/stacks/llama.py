@@ -19,6 +19,7 @@ import pytest
 from backend.common.errors import DeviceWrong
 from backend.engines import LoadRequest
 from backend.engines import llama_cpp as engine
+from backend.engines._llama import fit
 from backend.engines._llama.batch_model import LlamaBatchModel
 from backend.engines._llama.loaded_model import LoadedModel, load_model
 from tests.faulty_stacks.stack import Category, Stack
@@ -67,7 +68,8 @@ def _load(spoil: Spoil | None, folder: Path) -> str:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "ggml_place", lambda device, detected: SimpleNamespace(handle=0))
         patch.setattr(engine, "choose_devices", lambda library, request, handle: [])
-        patch.setattr(engine, "load_model", noted)
+        for module in (fit, engine):  # the first one loads the card's model, the second one the copy
+            patch.setattr(module, "load_model", noted)
         patch.setattr(LoadedModel, "rows", spoiled_rows)
         return engine.load(request).placement.evidence
 

@@ -205,14 +205,24 @@ STACKS = [
         [lost(ARC, "is gone: 1 devices instead of 2"), lost(ARC, "is gone: 1 devices instead of 2")],
         prove=[ep(ARC)],
     ),
-    onnx("another card with its LUID", [ep(ARC, 51222)], [lost(ARC)], prove=[ep(AMD, 51222)]),
+    onnx(
+        "another card with its LUID",
+        [ep(ARC, 51222), ep(NVIDIA, 51223)],
+        [lost(ARC), gpu(NVIDIA, hardware_id=LUID[:-1] + "7")],
+        prove=[ep(AMD, 51222), ep(NVIDIA, 51223)],
+    ),
     onnx("no LUID in the proof", [ep(ARC, 51222)], [gpu(ARC)], prove=[ep(ARC)]),
     onnx(
         "a renderer by its ids",
         [ep("Adattatore video", 51222, vendor_id=0x1414, device_id=0x8C)],
         [emulated("Adattatore video")],
     ),
-    onnx("none in the proof", [ep(ARC)], [lost(ARC, "is gone")], prove=[]),
+    onnx(
+        "none of that name in the proof",
+        [ep(ARC), ep(NVIDIA)],
+        [lost(ARC, "is gone"), gpu(NVIDIA)],
+        prove=[ep(NVIDIA)],
+    ),
     Stack("ONNX Runtime's DirectML-another order in the worker", "windows", onnx_worker),
     Stack("ONNX Runtime's DirectML-another card in the worker", "windows", onnx_worker_without_its_adapter),
 ]
