@@ -90,11 +90,11 @@ def five_hundred_jobs(touchstone: TouchstonePage) -> None:
     expect(rows).to_have_count(8)
     page.get_by_role("button", name="Show more").click()
     expect(rows).to_have_count(48)
-    page.get_by_label("Search").fill("number WISH")
+    page.get_by_label("Search", exact=True).fill("number WISH")
     expect(page.locator("#jobs-said")).to_have_text("500 jobs found.")
-    page.get_by_label("Search").fill("wish 39")
+    page.get_by_label("Search", exact=True).fill("wish 39")
     expect(page.locator("#jobs-said")).to_have_text("17 jobs found.")  # by number or id
-    page.get_by_label("Search").fill("nothing of that kind")
+    page.get_by_label("Search", exact=True).fill("nothing of that kind")
     expect(page.locator("#jobs-said")).to_have_text("No jobs found.")
 
 
