@@ -4,6 +4,7 @@
 import { curlCommand } from "./curl.js";
 import { showDeviceHint, showDevices } from "./device-picker.js";
 import { byId } from "./dom.js";
+import { bytes } from "./format.js";
 import { showInputs, withInputs } from "./inputs-form.js";
 import { expectation, makesSongs, partedSchema, schemaOf } from "./lyrics.js";
 import { modelsFor, showModels, showModelState } from "./model-picker.js";
@@ -14,6 +15,15 @@ import { setUpSharing, showSharing } from "./multi-device.js";
 import { setUpSound, showSound, withSound } from "./sound-file.js";
 import { state } from "./state.js";
 import { showPrompt, showTasks } from "./tasks.js";
+
+/** @typedef {import("./types.js").Model} Model */
+
+/** Name the recommended model while a test model is chosen. @param {string} task @param {Model|undefined} model @returns {string} */
+function betterModel(task, model) {
+  const found = state.recommended;
+  if (task !== "text" || !model?.details?.test_model || found?.state !== "downloadable") return "";
+  return ` For good answers download ${found.name} (${bytes(found.bytes)}) under Models.`;
+}
 
 const SAVE_AFTER_MS = 300;
 const prompt = byId("prompt", HTMLTextAreaElement), curl = byId("curl", HTMLElement), note = byId("task-note", HTMLElement);
@@ -104,7 +114,7 @@ export class Form {
     showInputs(settings.task, this.model, () => this.say());
     showModelState(this.model, this.onFail, this.onModel);
     const { task } = settings;
-    note.textContent = expectation(task, this.model);
+    note.textContent = `${expectation(task, this.model)}${betterModel(task, this.model)}`;
     const change = (/** @type {string} */ name, /** @type {string} */ value) => {
       save({ options: { ...settings.options, [name]: value } });
       this.say();

@@ -41,7 +41,7 @@ export function modelActs(onFail, onChange) {
 function entry(model, acts) {
   return el("li", {}, el("p", {}, el("strong", {}, model.name), " ",
     el("span", { class: "state", "data-state": model.state }, model.state), model.default ? " the default" : "",
-    model.details?.test_model && " a test model, whose answers are often wrong"),
+    model.details?.test_model && `${model.default ? "," : ""} a test model, whose answers are often wrong`),
   model.details?.good_at && !model.details.test_model && el("p", { class: "quiet" }, model.details.good_at),
   el("p", { class: "quiet", dir: "auto" }, [model.id, model.task, bytes(model.bytes), model.licence ?? "licence unknown",
     fitWords(model.fits)?.words, model.engines?.length && `runs with ${model.engines.join(", ")}`, `from ${plain(model.source)}`].filter(Boolean).join(" · ")),

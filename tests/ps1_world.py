@@ -225,7 +225,7 @@ SCENARIOS: dict[str, tuple[Windows, tuple[str, tuple[str, ...]] | None]] = {
         _runs("python"),
     ),
     "py with a newer one only": (Windows({"py": Python((3, 14), options=("-3",))}), _runs("py", "-3")),
-    "py with 3.14, beside a python that is too new": (
+    "py with 3.14, next to a python that is too new": (
         Windows({"py": Python((3, 14), options=("-3.14",)), "python": NEW}),
         _runs("py", "-3.14"),
     ),

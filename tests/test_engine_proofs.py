@@ -1,4 +1,4 @@
-"""An engine whose library cannot share the process of the device's proof is proved in a process of its own."""
+"""An engine whose library cannot share the process of the device's proof is proved in a separate process."""
 
 from __future__ import annotations
 

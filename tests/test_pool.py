@@ -363,7 +363,7 @@ CARD = replace(CARD, memory_free_bytes=3 * CARD_NEED)
 
 
 def on_card(act: Callable[[WorkerPool, list[int]], Awaitable[None]], told: bool) -> None:
-    """A card whose driver tells what is free, as `free[0]`, or does not."""
+    """A card whose driver reports what is free, as `free[0]`, or does not."""
 
     async def once() -> None:
         free = [3 * CARD_NEED]

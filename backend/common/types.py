@@ -340,7 +340,7 @@ class MeasuredBuffers:
     """Buffers after a load, for the next plan with the same build and backend.
 
     `compute` is the measured size of the compute buffers divided by the estimate. `driver_bytes`: optional, what the
-    device lost beside llama.cpp's buffers.
+    device lost outside llama.cpp's buffers.
     """
 
     build: str

@@ -26,7 +26,7 @@ _WALK_S = 1.0  # of one folder with all folders below it
 _DEPTH = 4  # levels of folders below a model folder
 _MOST_SKIPPED = 200
 _INCOMPLETE = (".part", ".crdownload", ".download", ".incomplete", ".aria2", ".partial")
-_OTHER_PICKLES = ("training_args", "optimizer", "scheduler", "rng_state")  # beside the weights of a checkpoint
+_OTHER_PICKLES = ("training_args", "optimizer", "scheduler", "rng_state")  # next to the weights of a checkpoint
 
 
 class Folders:

@@ -12,7 +12,7 @@ from backend.common.memory_plan import Corrections, correction_key
 from backend.common.types import MeasuredBuffers
 
 _FORMAT = 1
-_LEAST, _MOST = 0.25, 8.0  # a ratio outside is no property of the build
+_LEAST, _MOST = 0.25, 8.0  # a ratio outside is not a property of the build
 _KEPT = 64
 
 

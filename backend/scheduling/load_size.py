@@ -137,7 +137,7 @@ def _planned_size(
 
 
 def driver_bytes(device: Device, corrections: Corrections) -> int:
-    """Return what the driver takes of a device beside the buffers."""
+    """Return what the driver takes of a device outside the buffers."""
     context = 0 if uses_machine_memory(device) else _CONTEXT_BYTES
     return context + (corrections.driver_bytes or 0)
 

@@ -2,7 +2,7 @@
 
 REGISTRY is ggml's name of the backend, such as CUDA, Vulkan or MTL; the interpreter's environment has a build for it.
 Each line is one real load within a limit: layers as planned and as logged, bytes planned and logged, and what the
-driver lost beside them. It ends with 1 if a load exceeds its limit or its plan.
+driver lost outside them. It ends with 1 if a load exceeds its limit or its plan.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 SOURCE is a GGUF file whose vocabulary and chat template are kept; the vocabulary is filled up with unused tokens to the
 shape's size. Weights are written as 4-bit blocks (Q4_K), the output layer as Q6_K, like the files that people download;
-where the width is no multiple of their 256 values, as Q4_0 and Q8_0.
+where the width is not a multiple of their 256 values, as Q4_0 and Q8_0.
 Requires the packages `gguf` and `numpy`.
 """
 

@@ -154,7 +154,7 @@ def _project(lines: list[str], names: Iterable[str], url: str) -> str:
     """Return a project file (pyproject.toml) in which the packages `names` come from the vendor's index."""
     listed = "".join(f"  {json.dumps(line)},\n" for line in lines)
     sources = "".join(f'{json.dumps(name)} = {{ index = "{_VENDOR}" }}\n' for name in names)
-    # A workspace of its own: uv would also read the project file of a folder above.
+    # A separate workspace: uv would also read the project file of a folder above.
     return (
         f'[project]\nname = "touchstone-runtime"\nversion = "0"\nrequires-python = ">=3.10"\n'
         f"dependencies = [\n{listed}]\n[tool.uv.workspace]\n[tool.uv.sources]\n{sources}"

@@ -1,4 +1,4 @@
-"""The program `prove_engine ORDER`: computes on a device through the library of one engine, in a process of its own.
+"""The program `prove_engine ORDER`: computes on a device through the library of one engine, in a separate process.
 
 It prints one line of JSON: `unusable`, reasons by data type; or `wrong`, why the device or the library is unusable.
 """

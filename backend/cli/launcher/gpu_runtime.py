@@ -15,23 +15,19 @@ from urllib.request import Request
 
 from backend.cli.launcher import subprocesses
 from backend.cli.launcher.console import say
+from backend.cli.launcher.declined_offer import is_to_be_made
 from backend.cli.launcher.server import DIRECT
 from backend.common.commands import command
 
 DECLINED = ".venv.gpu"  # outside .venv, which may be recreated
-NONE = "none"
 _PROBE_TIMEOUT_S = 60
 
 
 def offer(root: Path, url: str, wanted: str | None, verb: Callable[..., list[str]], flags: Sequence[str]) -> None:
     """Recommend and install a runtime. `verb` returns the command line of a verb."""
     declined = root / DECLINED
-    if wanted == NONE:
-        declined.write_text("none\n", encoding="utf-8")
+    if not is_to_be_made(declined, wanted):
         return
-    if wanted is None and declined.exists():
-        return
-    declined.unlink(missing_ok=True)
     name = wanted if wanted not in (None, "auto") else _best(url, must_ask=wanted is None, declined=declined)
     if name:
         say(f"Installing the runtime {name}; the server already serves.")

@@ -10,24 +10,20 @@ from typing import Any
 
 from backend.cli.launcher import subprocesses
 from backend.cli.launcher.console import say
+from backend.cli.launcher.declined_offer import is_to_be_made
 from backend.cli.launcher.gpu_runtime import ask, get_json
 from backend.common.byte_sizes import gb
 from backend.common.commands import command
 
 DECLINED = ".venv.model"  # outside .venv, which may be recreated
-NONE = "none"
 AUTO = "auto"
 
 
 def offer(root: Path, url: str, wanted: str | None, verb: Callable[..., list[str]], flags: Sequence[str]) -> None:
     """Recommend and download a model. `verb` returns the command line of a verb."""
     declined = root / DECLINED
-    if wanted == NONE:
-        declined.write_text("none\n", encoding="utf-8")
+    if not is_to_be_made(declined, wanted):
         return
-    if wanted is None and declined.exists():
-        return
-    declined.unlink(missing_ok=True)
     name = wanted if wanted not in (None, AUTO) else _chosen(url, must_ask=wanted is None, declined=declined)
     if name is None:
         return

@@ -1,4 +1,4 @@
-"""The bytes of llama.cpp's buffers beside the weights: KV cache, recurrent state, computation, driver."""
+"""The bytes of llama.cpp's buffers other than the weights: KV cache, recurrent state, computation, driver."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COMPUTE_SPARE = 1 << 20
 class Corrections:
     """Measured divided by estimated bytes of the compute buffers, and what the driver took, by an earlier load.
 
-    The driver's bytes are those beside llama.cpp's buffers: context of the device, library kernels, fragmentation.
+    The driver's bytes are those outside llama.cpp's buffers: context of the device, library kernels, fragmentation.
     """
 
     compute: float = 1.0
@@ -69,7 +69,7 @@ def compute_bytes(layout: Layout, size: ContextSize) -> int:
 
 
 def system_bytes() -> int:
-    """Return what a worker takes in system memory beside the buffers."""
+    """Return what a worker takes in system memory outside the buffers."""
     return _SYSTEM_BYTES
 
 

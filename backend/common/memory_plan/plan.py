@@ -13,7 +13,7 @@ Experts = Literal["auto", "system", "device"]
 
 @dataclass(frozen=True)
 class DeviceRoom:
-    """The free memory of one device. `driver_bytes`: optional, what the driver takes beside the buffers.
+    """The free memory of one device. `driver_bytes`: optional, what the driver takes outside the buffers.
 
     `is_system`: whether its memory is the system's, as on integrated cards.
     """

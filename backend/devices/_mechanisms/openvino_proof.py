@@ -1,6 +1,6 @@
 """The proof of a device through OpenVINO: the same operations as through ONNX Runtime, read from ONNX by OpenVINO.
 
-ONNX Runtime's provider has an OpenVINO of its own, and one process can hold only one of them. So this proof runs in
+ONNX Runtime's provider contains another copy of OpenVINO, and a process can hold only one. So this proof runs in
 another process than that of the device. Only wrong numbers count: what a device does not support is skipped.
 """
 
@@ -54,7 +54,7 @@ def _operations(name: str) -> Iterator[tuple[str, list[Operation]]]:
 
 
 def _is_exact(name: str) -> bool:
-    """Return whether a device can be told to compute in float32: an NPU cannot."""
+    """Return whether a device can be set to compute in float32: an NPU cannot."""
     return not name.startswith("NPU")
 
 

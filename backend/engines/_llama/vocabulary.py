@@ -89,7 +89,7 @@ class LlamaVocabulary:
 
 
 def _possible_ends(file: FileVocabulary, end: int) -> list[int]:
-    """Return the tokens that may end a text: those that are no plain text, and names in brackets."""
+    """Return the tokens that may end a text: those that are not plain text, and names in brackets."""
     listed = enumerate(zip(file.tokens, file.types or [0] * len(file.tokens), strict=False))
     named = [
         token for token, (text, kind) in listed if kind not in (_NORMAL, _BYTE) or text.startswith(("<", "[", "_<"))

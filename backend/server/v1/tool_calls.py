@@ -15,7 +15,7 @@ from typing import Any
 _MARKS = ("<tool_call>", "[TOOL_CALLS]", "<|python_tag|>")
 _BARE = ("{", "[")
 _BARE_NAME = re.compile(r'\[?\s*\{\s*"name"\s*:\s*"([^"]*)("?)')
-_TELLING = 4  # characters of a mark that are no accident
+_TELLING = 4  # characters of a mark that cannot be an accident
 _TAGGED = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|\Z)", re.DOTALL)
 
 

@@ -27,7 +27,7 @@ _CACHELESS = frozenset(  # a text is computed in one piece
     | {"t5encoder", "gemma-embedding", "dream", "llada", "llada-moe"}
 )
 _STATE_KEYS = ("ssm.", "wkv.", "shortconv.", "kda.")
-_UNKNOWN_KEYS = ("attention.indexer.", "attention.compress_")  # caches beside keys and values, of newer architectures
+_UNKNOWN_KEYS = ("attention.indexer.", "attention.compress_")  # further caches, of newer architectures
 
 
 @dataclass(frozen=True)

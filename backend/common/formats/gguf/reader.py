@@ -30,7 +30,7 @@ _LARGEST = {
     "expert_count": 65_536,
 }
 _LARGEST_SIZE = 1 << 24  # of other dimensions
-_LARGEST_TYPE = 255  # a larger number is no future type
+_LARGEST_TYPE = 255  # a larger number cannot be a future type
 _LORA = (".lora_a", ".lora_b")
 _CHECKED_NAMES = 64  # of the first tensors, to find out what a file is
 # Weights per block and bytes per block, by tensor type: `GGML_QUANT_SIZES` of llama.cpp's package `gguf`.

@@ -22,7 +22,7 @@ from backend.tasks.text.templates.environment import MEMORY_BYTES, OUT_OF_MEMORY
 
 LIMIT_S = 5.0  # CPU time per request
 _WALL_LIMIT_S = 15.0  # timeout by the wall clock, long enough for a busy machine; the only limit on Windows
-_TIMEOUTS = (-27, -9, 1)  # exit codes: SIGPROF of its own timer; killed from here, on Windows with 1
+_TIMEOUTS = (-27, -9, 1)  # exit codes: SIGPROF of the program's timer; killed from here, on Windows with 1
 _PROGRAM = Path(__file__).resolve().parents[3] / "child"
 _REMEDY = "Download the model from another source, or use /v1/completions, which needs no template."
 _END_MARK = "\U000f1fff\U000f1ffe"  # private characters: the end of a message that the model continues
